@@ -1,0 +1,144 @@
+package meta
+
+import (
+	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+)
+
+// Change is one atomic write: preconditions and what to write when all hold.
+// Fields that are zero ask for nothing. A Change concerns one org, or one
+// repository of it, never two repositories (a fork reads its source's row as a
+// precondition and writes only itself).
+type Change struct {
+	Org OrgID
+	// Repo is the repository that the Change concerns, 0 for a Change of the
+	// org alone. With CreateRepo it is the id of the new one.
+	Repo RepoID
+
+	// Token is checked against floors inside the transaction: the Change is
+	// refused with ConflictFloor when a floor on the org, the repository, the
+	// subject, the thread or any ref that Refs names is at or above its iat.
+	// nil means an operator's own Change, which no floor stops.
+	Token *TokenStamp
+
+	// CreateOrg, DeleteOrg, PutKey, RemoveKey, SetMaxTTL and RaiseFloors write
+	// the org.
+	CreateOrg   *Org
+	DeleteOrg   bool // refused with ConflictNotEmpty while it has live repositories
+	PutKey      *OrgKey
+	RemoveKey   string         // fingerprint
+	SetMaxTTL   *time.Duration // 0 removes the cap
+	RaiseFloors []Floor
+
+	// CreateRepo makes a repository (Name, DefaultBranch, Source, PackSet and
+	// Tidy are taken from it). Refs may create its first refs in the same
+	// Change. With Source, the source must be alive and its PackSet equal to
+	// SourcePackSet, else ConflictSource.
+	CreateRepo    *Repo
+	SourcePackSet int64
+
+	DeleteRepo       bool   // tombstone
+	PurgeRepo        bool   // remove a tombstone and every row of it; frees the name
+	SetDefaultBranch string // "" leaves it
+	SetProtections   *[]Protection
+
+	// Refs are moved together or not at all.
+	Refs []RefWrite
+	// Untidy clears the repository's Tidy flag: something listed in its packs
+	// may no longer be, or never was, reachable.
+	Untidy bool
+
+	// AddPack adds one pack to the repository's current set (whatever it is by
+	// then, so that writers of different refs do not conflict).
+	AddPack *PackWrite
+	// ReplacePacks swaps packs of the current set for others, keeping the order
+	// of the rest; ConflictPackSet when one of them is no longer in it.
+	ReplacePacks *PackReplace
+
+	Events []Event
+	// Idempotency is recorded with the Change. When the key exists already the
+	// verdict is ConflictReplay with the recorded row, and nothing is written.
+	Idempotency *Idempotency
+
+	// Route and Subject go into the ref log.
+	Route   string
+	Subject string
+}
+
+// TokenStamp is the part of a token that floors are compared with.
+type TokenStamp struct {
+	IssuedAt int64 // Unix seconds; 0 when the token has no iat
+	Subject  string
+	Thread   string
+}
+
+// RefWrite moves one ref from Old to New.
+type RefWrite struct {
+	Name string // full stored name
+	// Old is the expected value; zero means that the ref must not exist.
+	// With AnyOld the ref may have any value, or none.
+	Old    object.ID
+	AnyOld bool
+	// New is the value to store; zero deletes the ref.
+	New    object.ID
+	Peeled object.ID
+	// VerifyOnly asks that the ref has the value Old and writes nothing.
+	VerifyOnly bool
+}
+
+// PackWrite is a pack with the bytes of a small one.
+type PackWrite struct {
+	Pack
+	// Data is the pack file when Inline is set.
+	Data []byte
+}
+
+// PackReplace swaps packs.
+type PackReplace struct {
+	Remove []PackID
+	Add    []PackWrite
+	// Tidy sets the repository's flag when the version is still AtVersion.
+	Tidy      bool
+	AtVersion int64
+}
+
+// ConflictKind says which precondition failed.
+type ConflictKind string
+
+// The reasons for which a Change is refused.
+const (
+	ConflictRef      ConflictKind = "ref"       // Ref has another value: Current
+	ConflictRefPath  ConflictKind = "ref path"  // Ref and Other cannot both exist
+	ConflictRepoGone ConflictKind = "repo gone" // deleted, purged or never there
+	ConflictName     ConflictKind = "name"      // the name is taken
+	ConflictDeleted  ConflictKind = "deleted"   // the name belongs to a deleted repository, or it is deleted already
+	ConflictOrgGone  ConflictKind = "org gone"
+	ConflictNotEmpty ConflictKind = "not empty"
+	ConflictKey      ConflictKind = "key" // the kid is taken by another key, or the key to remove is absent
+	ConflictFloor    ConflictKind = "floor"
+	ConflictSource   ConflictKind = "source"
+	ConflictPackSet  ConflictKind = "pack set"
+	ConflictReplay   ConflictKind = "replay"
+	ConflictID       ConflictKind = "id"
+)
+
+// Conflict describes the first precondition that failed.
+type Conflict struct {
+	Kind    ConflictKind
+	Ref     string
+	Current object.ID
+	Other   string
+	// Replay is the recorded row for ConflictReplay.
+	Replay *Idempotency
+}
+
+// Verdict is the answer to a Change.
+type Verdict struct {
+	// Applied is true when the Change was written and is durable.
+	Applied bool
+	// Version is the repository's version after the Change.
+	Version int64
+	// Conflict is set when Applied is false.
+	Conflict *Conflict
+}

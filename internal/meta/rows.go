@@ -1,0 +1,261 @@
+package meta
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+)
+
+// epoch is the zero of the identifiers made by NewID: 2024-01-01T00:00:00Z.
+const epoch = 1704067200000
+
+// NewID returns an identifier for a new row: milliseconds since 2024 in the
+// upper bits and 20 random bits below, so that rows made one after the other
+// lie side by side.
+func NewID(now time.Time) int64 {
+	var b [4]byte
+	rand.Read(b[:])
+	return (now.UnixMilli()-epoch)<<20 | int64(binary.BigEndian.Uint32(b[:])&(1<<20-1))
+}
+
+// Org is a tenant: the issuer of tokens and the owner of repositories.
+type Org struct {
+	ID   OrgID
+	Name string
+	// KeyVersion grows whenever keys or MaxTTL change.
+	KeyVersion int64
+	// MaxTTL caps exp - iat of tokens; 0 means no cap.
+	MaxTTL    time.Duration
+	CreatedAt time.Time
+}
+
+// OrgKey is one public key that verifies tokens of an org.
+type OrgKey struct {
+	// KID is the key id named in token headers; "" for a key without one.
+	KID string
+	// Fingerprint is the lower-case hexadecimal SHA-256 of the public key's
+	// PKIX DER; unique within the org.
+	Fingerprint string
+	// PEM is the public key as a PKIX PEM block.
+	PEM       string
+	CreatedAt time.Time
+}
+
+// OrgKeys are the keys of an org at one version.
+type OrgKeys struct {
+	Org  Org
+	Keys []OrgKey
+}
+
+// FloorKind says what a floor covers.
+type FloorKind string
+
+// The kinds of floors. Target is empty for FloorOrg, else the repository name,
+// the thread, the subject, or, for FloorRef, the full ref name.
+const (
+	FloorOrg     FloorKind = "org"
+	FloorRepo    FloorKind = "repo"
+	FloorRef     FloorKind = "ref"
+	FloorThread  FloorKind = "thread"
+	FloorSubject FloorKind = "sub"
+)
+
+// Floor refuses every token whose iat is at or before NotBefore (or absent)
+// and that its kind covers. Floors only rise.
+type Floor struct {
+	Kind FloorKind
+	// Repo is set for FloorRef: refs are of one repository.
+	Repo   RepoID
+	Target string
+	// NotBefore is in Unix seconds, as iat is.
+	NotBefore int64
+}
+
+// GateQuery names what a request is about. Empty fields are not looked at.
+type GateQuery struct {
+	Org     string
+	Repo    string
+	Thread  string
+	Subject string
+}
+
+// Gate is what every authorised request needs first.
+type Gate struct {
+	Org Org
+	// Floor is the highest NotBefore of the org, repository, thread and subject
+	// floors that cover the query; 0 when there is none.
+	Floor int64
+	Repo  Repo
+}
+
+// Repo is a repository.
+type Repo struct {
+	ID            RepoID
+	Org           OrgID
+	Name          string
+	DefaultBranch string // short name, for example "main"
+	// Version grows by one with every Change of this repository.
+	Version int64
+	// PackSet is the id of the current pack set; 0 for a repository without
+	// packs.
+	PackSet int64
+	// Tidy says that every object in every listed pack is reachable from the
+	// refs: being listed then proves being reachable.
+	Tidy bool
+	// Source is the repository this one was forked from, or 0.
+	Source    RepoID
+	CreatedAt time.Time
+	// Deleted is the time of deletion, zero for a live repository. The name
+	// stays taken until a purge.
+	Deleted time.Time
+}
+
+// RepoQuery selects a page of repositories, newest first.
+type RepoQuery struct {
+	Org OrgID
+	// Contains keeps names that hold this text, ignoring ASCII case.
+	Contains string
+	// BeforeCreated and BeforeID are the position of the last row of the page
+	// before; zero values start at the newest.
+	BeforeCreated time.Time
+	BeforeID      RepoID
+	Limit         int
+}
+
+// Ref is one ref of a repository under its full stored name.
+type Ref struct {
+	Name string
+	ID   object.ID
+	// Peeled is the object an annotated tag finally points to, else zero.
+	Peeled    object.ID
+	CreatedAt time.Time
+	// CreatedVersion is the repository version that created the ref.
+	CreatedVersion int64
+}
+
+// RefQuery selects refs in byte order of their names.
+type RefQuery struct {
+	Repo RepoID
+	// Names, when not empty, selects exactly these refs (absent ones are left
+	// out); Prefix and After are then ignored.
+	Names []string
+	// Prefix selects names that begin with it; "" selects all.
+	Prefix string
+	// After selects names that sort after it.
+	After string
+	// Limit bounds the page; 0 means no bound.
+	Limit int
+}
+
+// RefPage is a page of refs and the repository version it was read at.
+type RefPage struct {
+	Version int64
+	Refs    []Ref
+}
+
+// RefAgeQuery selects refs in order of creation.
+type RefAgeQuery struct {
+	Repo   RepoID
+	Prefix string
+	// AfterVersion and AfterName are the position of the last ref of the page
+	// before.
+	AfterVersion int64
+	AfterName    string
+	Limit        int
+}
+
+// RefLogEntry is one change of one ref.
+type RefLogEntry struct {
+	Version  int64
+	Name     string
+	Old, New object.ID // zero: the ref did not exist / was deleted
+	Peeled   object.ID // of New
+	At       time.Time
+	Subject  string // the token's sub
+	Route    string // what changed it, for example "git push" or "POST commit-pack"
+}
+
+// Protection is one protection rule of a repository. Ops are the words of
+// package policy.
+type Protection struct {
+	Pattern string
+	Ops     []string
+}
+
+// PackClass is a pack's provenance.
+type PackClass uint8
+
+// The provenance classes, in the order in which lookups search them.
+const (
+	PackInsert  PackClass = 1 // written by the API
+	PackReceive PackClass = 2 // pushed
+	PackFolded  PackClass = 3 // small packs put together
+	PackCompact PackClass = 4 // full repack
+	PackGarbage PackClass = 5 // unreachable objects kept for their grace
+)
+
+// Pack describes one immutable pack.
+type Pack struct {
+	ID    PackID
+	Class PackClass
+	// Inline says that the bytes are a row of meta (SmallPacks); otherwise they
+	// are blobs under Key with the suffixes ".pack", ".idx" and ".graph".
+	Inline  bool
+	Key     string
+	Bytes   int64 // size of the pack file
+	Objects int64
+	// Exact says that the contents are closure(Tips) minus closure(Boundary),
+	// and that no object of it was in the set's packs when it was added.
+	Exact     bool
+	Tips      []object.ID
+	Boundary  []object.ID
+	CreatedAt time.Time
+}
+
+// Event is one row of the outbox.
+type Event struct {
+	Position int64
+	Org      OrgID
+	Repo     RepoID
+	// Version is the repository version of the Change that wrote the event.
+	Version int64
+	Type    string // for example "push"
+	Body    []byte // JSON
+	At      time.Time
+}
+
+// Process is one running server.
+type Process struct {
+	ID string
+	// Oldest is when its oldest running operation began; zero when it has none.
+	Oldest time.Time
+	// Lease is how long after Renewed the process counts as alive.
+	Lease   time.Duration
+	Renewed time.Time // set by the engine
+}
+
+// Upload is a set of blobs under one key that are being written and not yet
+// visible.
+type Upload struct {
+	Key     string
+	Process string
+	At      time.Time // set by the engine
+}
+
+// Retired is a blob key that no pack names any more.
+type Retired struct {
+	Key string
+	At  time.Time
+}
+
+// Idempotency is the recorded answer to a request with an Idempotency-Key.
+type Idempotency struct {
+	Key string
+	// Request is the SHA-256 of route, subject and body.
+	Request [32]byte
+	Status  int
+	Body    []byte
+	At      time.Time
+}
