@@ -1,0 +1,222 @@
+// Package config turns flags, CAIRN_ variables and a configuration file into one
+// checked Config. A setting is one row of a table: its flag, variable, file key
+// and documentation cannot differ.
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Config is what a server runs with, checked.
+type Config struct {
+	Data        string
+	DatabaseURL string
+	Bucket      string
+	CacheDir    string
+	CacheSize   int64
+
+	Listen         string
+	AdminListen    string
+	PublicURL      string
+	TrustedProxies []netip.Prefix
+	DevTLS         bool
+	TLSCert        string
+	TLSKey         string
+	TLSHosts       []string
+
+	LogLevel  string
+	LogFormat string
+
+	AnyRepoName  bool
+	StrictScopes bool
+	TokenGrace   time.Duration
+	UnseenGrace  time.Duration
+	IdleTimeout  time.Duration
+	ShutdownWait time.Duration
+	MaxPush      int64
+	MaxObject    int64
+	MemoryCache  int64
+	InlinePack   int64
+	S3           S3Credentials
+}
+
+// S3Credentials come from the AWS variables of the environment only.
+type S3Credentials struct {
+	AccessKey    string
+	SecretKey    string
+	SessionToken string
+	Region       string
+}
+
+// Source is where settings are looked up: flags that were given, then
+// variables, then the file.
+type Source struct {
+	// Flags holds the values of flags that were given on the command line.
+	Flags map[string]string
+	// Getenv looks a variable up; nil means that there are none.
+	Getenv func(string) string
+	// ReadFile reads the configuration file and …_FILE secrets; nil means
+	// os.ReadFile.
+	ReadFile func(string) ([]byte, error)
+}
+
+// UsageError says which setting is wrong and what it should be.
+type UsageError struct {
+	Setting string
+	Reason  string
+}
+
+func (e *UsageError) Error() string { return fmt.Sprintf("%s: %s", e.Setting, e.Reason) }
+
+// Load reads every setting of the table from the sources, refuses what is
+// unknown, malformed or half-set, and returns the checked Config.
+func Load(src Source) (Config, error) {
+	var c Config
+	if src.Getenv == nil {
+		src.Getenv = func(string) string { return "" }
+	}
+	if src.ReadFile == nil {
+		src.ReadFile = os.ReadFile
+	}
+	file, err := readFile(src)
+	if err != nil {
+		return c, err
+	}
+	for _, s := range Settings {
+		if s.set == nil {
+			continue
+		}
+		value, from, err := lookup(src, file, s)
+		if err != nil {
+			return c, err
+		}
+		if from == "" {
+			value, from = s.Default, s.Name
+			if value == "" {
+				continue
+			}
+		}
+		if err := s.set(&c, value); err != nil {
+			return c, &UsageError{Setting: from, Reason: err.Error()}
+		}
+	}
+	c.S3 = S3Credentials{
+		AccessKey:    src.Getenv("AWS_ACCESS_KEY_ID"),
+		SecretKey:    src.Getenv("AWS_SECRET_ACCESS_KEY"),
+		SessionToken: src.Getenv("AWS_SESSION_TOKEN"),
+		Region:       src.Getenv("AWS_REGION"),
+	}
+	return c, c.check()
+}
+
+// check refuses what is half-set: a setting that silently does nothing is a
+// fault of the configuration.
+func (c *Config) check() error {
+	switch {
+	case c.Data == "" && (c.DatabaseURL == "" || c.Bucket == ""):
+		return &UsageError{"data", "give --data DIR, or both --database-url and --bucket"}
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return &UsageError{"tls-cert", "give both --tls-cert and --tls-key, or neither"}
+	case c.DevTLS && c.TLSCert != "":
+		return &UsageError{"dev-tls", "give either --dev-tls or --tls-cert and --tls-key"}
+	case c.DevTLS && c.Data == "":
+		return &UsageError{"dev-tls", "needs --data DIR, where its authority is kept"}
+	case len(c.TLSHosts) > 0 && !c.DevTLS:
+		return &UsageError{"tls-host", "adds a name to the certificate of --dev-tls, which is not given"}
+	case c.CacheDir != "" && c.Bucket == "":
+		return &UsageError{"cache-dir", "caches a bucket, and no --bucket is given"}
+	case c.Data == "" && c.CacheDir == "":
+		return &UsageError{"cache-dir", "give --cache-dir DIR: without --data there is no place for received packs"}
+	case c.Bucket != "" && (c.S3.AccessKey == "") != (c.S3.SecretKey == ""):
+		return &UsageError{"bucket", "set both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"}
+	}
+	return nil
+}
+
+func setString(field func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, v string) error { *field(c) = v; return nil }
+}
+
+func setBool(field func(*Config) *bool) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		switch v {
+		case "true":
+			*field(c) = true
+		case "false":
+			*field(c) = false
+		default:
+			return fmt.Errorf("%q is not true or false", v)
+		}
+		return nil
+	}
+}
+
+func setDuration(field func(*Config) *time.Duration, least, most time.Duration) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		d, err := time.ParseDuration(v)
+		if err != nil || d < least || d > most {
+			return fmt.Errorf("%q is not a duration from %s to %s", v, least, most)
+		}
+		*field(c) = d
+		return nil
+	}
+}
+
+func setSize(field func(*Config) *int64) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		n, err := ParseSize(v)
+		if err != nil {
+			return err
+		}
+		*field(c) = n
+		return nil
+	}
+}
+
+func oneOf(field func(*Config) *string, words ...string) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		for _, w := range words {
+			if v == w {
+				*field(c) = v
+				return nil
+			}
+		}
+		return fmt.Errorf("%q is not one of %s", v, strings.Join(words, ", "))
+	}
+}
+
+func setProxies(c *Config, v string) error {
+	for item := range strings.SplitSeq(v, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(item))
+		if err != nil {
+			return fmt.Errorf("%q is not an address range such as 10.0.0.0/8", item)
+		}
+		c.TrustedProxies = append(c.TrustedProxies, p)
+	}
+	return nil
+}
+
+func setPublicURL(c *Config, v string) error {
+	u, err := url.Parse(v)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		return fmt.Errorf("%q is not a URL such as https://git.example.com", v)
+	}
+	c.PublicURL = strings.TrimRight(v, "/")
+	return nil
+}
+
+func setHosts(c *Config, v string) error {
+	for host := range strings.SplitSeq(v, ",") {
+		host = strings.TrimSpace(host)
+		if host == "" || strings.ContainsAny(host, " /:") {
+			return fmt.Errorf("%q is not a host name", host)
+		}
+		c.TLSHosts = append(c.TLSHosts, host)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package config
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(m map[string]string) func(string) string { return func(k string) string { return m[k] } }
+
+func TestSourcesInOrder(t *testing.T) {
+	files := map[string]string{
+		"/c.yaml": "data: /from-file\nlisten: 127.0.0.1:1\nlog-level: debug\ntls-host: [a.example, b.example]\ndev-tls: true\n",
+		"/secret": "postgres://db\n",
+	}
+	c, err := Load(Source{
+		Flags:  map[string]string{"config": "/c.yaml", "listen": "127.0.0.1:3"},
+		Getenv: env(map[string]string{"CAIRN_LISTEN": "127.0.0.1:2", "CAIRN_LOG_LEVEL": "warn", "CAIRN_DATABASE_URL_FILE": "/secret"}),
+		ReadFile: func(p string) ([]byte, error) {
+			if s, ok := files[p]; ok {
+				return []byte(s), nil
+			}
+			return nil, fs.ErrNotExist
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Data != "/from-file" || c.Listen != "127.0.0.1:3" || c.LogLevel != "warn" || c.DatabaseURL != "postgres://db" {
+		t.Errorf("got %+v", c)
+	}
+	if strings.Join(c.TLSHosts, " ") != "a.example b.example" || !c.DevTLS {
+		t.Errorf("hosts %v, dev-tls %v", c.TLSHosts, c.DevTLS)
+	}
+	if c.IdleTimeout != time.Minute || c.InlinePack != 64<<10 {
+		t.Errorf("defaults: idle %s, inline %d", c.IdleTimeout, c.InlinePack)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		flags map[string]string
+		env   map[string]string
+		file  string
+		want  string
+	}{
+		"nowhere to keep data":    {want: "--data"},
+		"database without bucket": {flags: map[string]string{"database-url": "postgres://x"}, want: "--bucket"},
+		"half of TLS":             {flags: map[string]string{"data": "d", "tls-cert": "c"}, want: "--tls-key"},
+		"two kinds of TLS":        {flags: map[string]string{"data": "d", "tls-cert": "c", "tls-key": "k", "dev-tls": "true"}, want: "either"},
+		"host without dev-tls":    {flags: map[string]string{"data": "d", "tls-host": "h"}, want: "--dev-tls"},
+		"cache without bucket":    {flags: map[string]string{"data": "d", "cache-dir": "x"}, want: "--bucket"},
+		"half of the AWS pair":    {flags: map[string]string{"data": "d", "bucket": "s3://b"}, env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, want: "AWS_SECRET_ACCESS_KEY"},
+		"unknown key":             {file: "data: d\nlisten-on: x\n", want: "listen-on"},
+		"not a mapping":           {file: "- a\n", want: "mapping"},
+		"bad size":                {flags: map[string]string{"data": "d", "max-push": "1 GB"}, want: "--max-push"},
+		"huge size":               {flags: map[string]string{"data": "d", "max-push": "9999999999TiB"}, want: "--max-push"},
+		"bad grace":               {env: map[string]string{"CAIRN_DATA": "d", "CAIRN_TOKEN_GRACE": "61s"}, want: "CAIRN_TOKEN_GRACE"},
+		"bad proxy":               {flags: map[string]string{"data": "d", "trusted-proxy": "10.0.0.1"}, want: "10.0.0.0/8"},
+		"bad level":               {flags: map[string]string{"data": "d", "log-level": "loud"}, want: "debug"},
+		"secret twice":            {flags: map[string]string{"data": "d"}, env: map[string]string{"CAIRN_DATABASE_URL": "a", "CAIRN_DATABASE_URL_FILE": "b"}, want: "either"},
+		"URL with a password":     {flags: map[string]string{"data": "d", "public-url": "https://u:p@h"}, want: "--public-url"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flags := tc.flags
+			if tc.file != "" {
+				flags = map[string]string{"config": "f"}
+			}
+			_, err := Load(Source{Flags: flags, Getenv: env(tc.env), ReadFile: func(string) ([]byte, error) { return []byte(tc.file), nil }})
+			var usage *UsageError
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want a usage error that names %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestParseSize(t *testing.T) {
+	for in, want := range map[string]int64{"0": 0, "17": 17, "64KiB": 65536, "2 MiB": 2 << 20, "10GiB": 10 << 30, "1TiB": 1 << 40} {
+		if got, err := ParseSize(in); err != nil || got != want {
+			t.Errorf("ParseSize(%q) = %d, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "-1", "1kb", "x", "1.5GiB", "KiB"} {
+		if got, err := ParseSize(in); err == nil {
+			t.Errorf("ParseSize(%q) = %d", in, got)
+		}
+	}
+}
