@@ -150,12 +150,16 @@ func WriteTo(w io.Writer, o Object) (int64, error) {
 // expected number of bytes or -1. It is how stores write Put upon Create.
 func Fill(ctx context.Context, w Writer, r io.Reader, size int64) error {
 	defer w.Abort()
-	n, err := io.Copy(w, &contextReader{ctx: ctx, r: r})
+	r = &contextReader{ctx: ctx, r: r}
+	if size >= 0 {
+		r = io.LimitReader(r, size+1) // one more shows that r is too long
+	}
+	n, err := io.Copy(w, r)
 	if err != nil {
 		return err
 	}
 	if size >= 0 && n != size {
-		return fmt.Errorf("write object of %d bytes where %d were announced: %w", n, size, ErrSize)
+		return fmt.Errorf("write object of %d announced bytes, got %d: %w", size, n, ErrSize)
 	}
 	return w.Finish(ctx)
 }
