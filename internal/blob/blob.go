@@ -40,6 +40,8 @@ var (
 	ErrCorrupt = errors.New("stored object is corrupt")
 	// ErrSize says that a reader held fewer or more bytes than announced.
 	ErrSize = errors.New("size differs from the announced one")
+	// ErrEnded says that a Writer was used after Finish or Abort.
+	ErrEnded = errors.New("writer has ended")
 )
 
 // Info describes a stored object.
