@@ -1,0 +1,209 @@
+package odb
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/pack"
+)
+
+// DB is the packs of one set, in the order of the set. It is immutable and safe
+// for concurrent use.
+type DB struct {
+	store *Store
+	packs []*Pack
+	segs  []segment // in the order of the set
+}
+
+// Loc is where an object lies: the pack's place in the set and the position in
+// its index. An object that several packs hold has the Loc of the first.
+type Loc struct{ Pack, Pos int32 }
+
+// segment finds the objects of consecutive packs: of one by its index, of
+// several small ones by a merged table.
+type segment struct {
+	lo, hi int32 // packs [lo, hi) of the set
+	one    *pack.Index
+	table  []located // sorted by id, without repetitions
+}
+
+type located struct {
+	id  object.ID
+	loc Loc
+}
+
+// mergeMax is the number of objects up to which segments are merged.
+const mergeMax = 1 << 17
+
+func (s *segment) count() int {
+	if s.one != nil {
+		return s.one.Count()
+	}
+	return len(s.table)
+}
+
+func (s *segment) find(id object.ID) (Loc, bool) {
+	if s.one != nil {
+		pos, ok := s.one.Lookup(id)
+		return Loc{s.lo, int32(pos)}, ok
+	}
+	i, ok := slices.BinarySearchFunc(s.table, id, func(l located, id object.ID) int { return l.id.Compare(id) })
+	if !ok {
+		return Loc{}, false
+	}
+	return s.table[i].loc, true
+}
+
+// entries returns the table of a segment.
+func (s *segment) entries() []located {
+	if s.one == nil {
+		return s.table
+	}
+	table := make([]located, s.one.Count())
+	for i := range table {
+		table[i] = located{s.one.ID(i), Loc{s.lo, int32(i)}}
+	}
+	return table
+}
+
+// mergeSegments returns one segment for two neighbours; a comes first in the
+// set, and its locations win.
+func mergeSegments(a, b *segment) segment {
+	x, y := a.entries(), b.entries()
+	table := make([]located, 0, len(x)+len(y))
+	for len(x) > 0 && len(y) > 0 {
+		switch c := x[0].id.Compare(y[0].id); {
+		case c < 0:
+			table, x = append(table, x[0]), x[1:]
+		case c > 0:
+			table, y = append(table, y[0]), y[1:]
+		default:
+			table, x, y = append(table, x[0]), x[1:], y[1:]
+		}
+	}
+	table = append(append(table, x...), y...)
+	return segment{lo: a.lo, hi: b.hi, table: table}
+}
+
+// With returns a DB that has p after the packs of db. Its cost does not grow
+// with the number of objects, on average over many packs.
+func (db *DB) With(p *Pack) *DB {
+	n := int32(len(db.packs))
+	// Full slice expressions: the next DB must not write into this one's arrays.
+	out := &DB{store: db.store, packs: append(db.packs[:n:n], p)}
+	out.segs = append(slices.Clone(db.segs), segment{lo: n, hi: n + 1, one: p.file.Index()})
+	for len(out.segs) > 1 {
+		a, b := &out.segs[len(out.segs)-2], &out.segs[len(out.segs)-1]
+		if a.count() > 3*b.count() || a.count()+b.count() > mergeMax {
+			break
+		}
+		merged := mergeSegments(a, b)
+		out.segs = append(out.segs[:len(out.segs)-2], merged)
+	}
+	return out
+}
+
+// Packs returns the packs in the order of the set. It must not be modified.
+func (db *DB) Packs() []*Pack { return db.packs }
+
+// Pack returns the pack with the given place in the set.
+func (db *DB) Pack(place int32) *Pack { return db.packs[place] }
+
+// Find returns where an object lies.
+func (db *DB) Find(id object.ID) (Loc, bool) {
+	for i := range db.segs {
+		if loc, ok := db.segs[i].find(id); ok {
+			return loc, true
+		}
+	}
+	return Loc{}, false
+}
+
+// Has reports whether some pack holds an object.
+func (db *DB) Has(id object.ID) bool {
+	_, ok := db.Find(id)
+	return ok
+}
+
+// ID returns the object at a location.
+func (db *DB) ID(loc Loc) object.ID { return db.packs[loc.Pack].file.Index().ID(int(loc.Pos)) }
+
+// promised finds an object that must exist.
+func (db *DB) promised(ctx context.Context, id object.ID) (*Pack, int, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, 0, err
+	}
+	loc, ok := db.Find(id)
+	if !ok {
+		return nil, 0, db.store.corrupt(&CorruptError{Object: id})
+	}
+	return db.packs[loc.Pack], int(loc.Pos), nil
+}
+
+// Get returns the type and content of an object that is known to exist; absence
+// is a *CorruptError. The content must not be modified.
+func (db *DB) Get(ctx context.Context, id object.ID) (object.Type, []byte, error) {
+	p, pos, err := db.promised(ctx, id)
+	if err != nil {
+		return object.Invalid, nil, err
+	}
+	return p.get(pos)
+}
+
+// Tree returns the content of a tree that is known to exist. The content is
+// cached and must not be modified.
+func (db *DB) Tree(ctx context.Context, id object.ID) ([]byte, error) {
+	p, pos, err := db.promised(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	key := treeKey{p.info.ID, int32(pos)}
+	if data, ok := db.store.trees.Get(key); ok {
+		return data, nil
+	}
+	t, data, err := p.get(pos)
+	if err != nil {
+		return nil, err
+	}
+	if t != object.Tree {
+		return nil, db.store.corrupt(&CorruptError{Object: id, Pack: p.info.ID, Err: fmt.Errorf("it is a %s where a tree is named", t)})
+	}
+	if p.info.ID != 0 {
+		db.store.trees.Put(key, data, int64(len(data)))
+	}
+	return data, nil
+}
+
+// Type returns the type of an object that is known to exist.
+func (db *DB) Type(ctx context.Context, id object.ID) (object.Type, error) {
+	p, pos, err := db.promised(ctx, id)
+	if err != nil {
+		return object.Invalid, err
+	}
+	t, err := p.file.Type(pos, p.store.limits, nil)
+	return t, p.fault(pos, err)
+}
+
+// Size returns the size in bytes of an object that is known to exist.
+func (db *DB) Size(ctx context.Context, id object.ID) (int64, error) {
+	p, pos, err := db.promised(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	size, err := p.file.ObjectSize(pos)
+	return size, p.fault(pos, err)
+}
+
+// Stream returns an object that is known to exist as a stream; memory does not
+// grow with an object that is stored whole.
+func (db *DB) Stream(ctx context.Context, id object.ID) (object.Type, int64, io.ReadCloser, error) {
+	p, pos, err := db.promised(ctx, id)
+	if err != nil {
+		return object.Invalid, 0, nil, err
+	}
+	t, size, r, err := p.file.Stream(pos, p.store.limits, nil)
+	return t, size, r, p.fault(pos, err)
+}

@@ -1,0 +1,210 @@
+package odb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/pack"
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// Pack is one opened pack. It is safe for concurrent use.
+type Pack struct {
+	store *Store
+	info  meta.Pack
+	file  *pack.Pack
+	blob  blob.Object // nil for a small pack
+
+	memo     sync.Mutex
+	memoized any
+}
+
+// Info returns the pack's row. Its ID is 0 for a pack that is not published.
+func (p *Pack) Info() *meta.Pack { return &p.info }
+
+// File returns the pack for access to its entries.
+func (p *Pack) File() *pack.Pack { return p.file }
+
+// Index returns the pack's index.
+func (p *Pack) Index() *pack.Index { return p.file.Index() }
+
+// WriteTo copies the whole pack file to w.
+func (p *Pack) WriteTo(w io.Writer) (int64, error) {
+	if p.blob != nil {
+		return blob.WriteTo(w, p.blob)
+	}
+	return io.Copy(w, p.file.Run(0, p.file.Size()))
+}
+
+var _ io.WriterTo = (*Pack)(nil)
+
+// Get returns the type and content of the object at an index position. The
+// content must not be modified.
+func (p *Pack) Get(pos int) (object.Type, []byte, error) { return p.get(pos) }
+
+func (p *Pack) get(pos int) (object.Type, []byte, error) {
+	t, data, err := p.file.Get(pos, p.store.limits, nil)
+	return t, data, p.fault(pos, err)
+}
+
+// fault turns damage into a *CorruptError; other errors stay.
+func (p *Pack) fault(pos int, err error) error {
+	var bad *pack.CorruptError
+	if errors.As(err, &bad) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, blob.ErrNotFound) {
+		return p.store.corrupt(&CorruptError{Object: p.Index().ID(pos), Pack: p.info.ID, Err: err})
+	}
+	return err
+}
+
+// Memo returns what make returned the first time, if that was no error: one
+// value computed from the pack by the layer above, kept as long as the pack.
+func (p *Pack) Memo(make func() (any, error)) (any, error) {
+	p.memo.Lock()
+	defer p.memo.Unlock()
+	if p.memoized != nil {
+		return p.memoized, nil
+	}
+	v, err := make()
+	if err == nil {
+		p.memoized = v
+	}
+	return v, err
+}
+
+// GraphData returns the commit table stored beside a large pack; nil for a
+// small one, which has none.
+func (p *Pack) GraphData(ctx context.Context) ([]byte, error) {
+	if p.blob == nil {
+		return nil, nil
+	}
+	return p.store.readBlob(ctx, &p.info, GraphSuffix)
+}
+
+// load returns opened packs for rows, from the cache where it has them.
+func (s *Store) load(ctx context.Context, rows []meta.Pack) ([]*Pack, error) {
+	out := make([]*Pack, len(rows))
+	var small []meta.PackID
+	var at []int
+	for i := range rows {
+		if p, ok := s.packs.Get(rows[i].ID); ok {
+			out[i] = p
+			continue
+		}
+		if rows[i].Inline {
+			small, at = append(small, rows[i].ID), append(at, i)
+			continue
+		}
+		p, err := s.loadLarge(ctx, &rows[i])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	const batch = 256 // at most 16 MiB of rows at once
+	for len(small) > 0 {
+		n := min(batch, len(small))
+		data, err := s.cfg.Meta.SmallPacks(ctx, small[:n])
+		if err != nil {
+			return nil, fmt.Errorf("read small packs: %w", err)
+		}
+		for i, d := range data {
+			p, err := s.loadSmall(&rows[at[i]], d)
+			if err != nil {
+				return nil, err
+			}
+			out[at[i]] = p
+		}
+		small, at = small[n:], at[n:]
+	}
+	return out, nil
+}
+
+// loadSmall opens a pack that is a row; its index is computed.
+func (s *Store) loadSmall(row *meta.Pack, data []byte) (*Pack, error) {
+	idx, err := indexBytes(data, s.cfg.MaxObject)
+	if err != nil {
+		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
+	}
+	return s.adopt(*row, data, idx)
+}
+
+// adopt opens and keeps a small pack whose index is known.
+func (s *Store) adopt(row meta.Pack, data []byte, idx *pack.Index) (*Pack, error) {
+	file, err := pack.OpenBytes(data, idx)
+	if err != nil {
+		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
+	}
+	p := &Pack{store: s, info: row, file: file.WithCache(s.bases)}
+	if row.ID != 0 {
+		s.packs.Put(row.ID, p, int64(len(data)+len(idx.Bytes())+512))
+	}
+	return p, nil
+}
+
+// loadLarge opens a pack that is stored as blobs.
+func (s *Store) loadLarge(ctx context.Context, row *meta.Pack) (*Pack, error) {
+	v, err, _ := s.flights.Do(fmt.Sprintf("pack %d", row.ID), func() (any, error) {
+		if p, ok := s.packs.Get(row.ID); ok {
+			return p, nil
+		}
+		return s.openLarge(ctx, *row)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return v.(*Pack), nil
+}
+
+func (s *Store) openLarge(ctx context.Context, row meta.Pack) (*Pack, error) {
+	data, err := s.readBlob(ctx, &row, IndexSuffix)
+	if err != nil {
+		return nil, err
+	}
+	idx, err := pack.ParseIndex(data)
+	if err != nil {
+		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
+	}
+	o, err := blob.MustOpen(ctx, s.cfg.Blobs, blob.Key(row.Key+PackSuffix), row.Bytes)
+	if err != nil {
+		return nil, s.blobFault(&row, err)
+	}
+	file, err := pack.Open(o, o.Size(), idx)
+	if err != nil {
+		o.Close()
+		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
+	}
+	p := &Pack{store: s, info: row, file: file.WithCache(s.bases), blob: o}
+	// Views and streams hold packs for as long as they like; the object is closed
+	// when the last of them is gone.
+	runtime.AddCleanup(p, func(o blob.Object) { o.Close() }, o)
+	// The offset order, 4 bytes an object, comes with the first copy.
+	s.packs.Put(row.ID, p, int64(len(data)+4*idx.Count()+1024))
+	return p, nil
+}
+
+// readBlob reads a whole blob of a pack into memory.
+func (s *Store) readBlob(ctx context.Context, row *meta.Pack, suffix string) ([]byte, error) {
+	o, err := blob.MustOpen(ctx, s.cfg.Blobs, blob.Key(row.Key+suffix), -1)
+	if err != nil {
+		return nil, s.blobFault(row, err)
+	}
+	defer o.Close()
+	data := make([]byte, o.Size())
+	if n, err := o.ReadAt(data, 0); n < len(data) {
+		return nil, s.blobFault(row, fmt.Errorf("read %q: %w", row.Key+suffix, err))
+	}
+	return data, nil
+}
+
+func (s *Store) blobFault(row *meta.Pack, err error) error {
+	if errors.Is(err, blob.ErrCorrupt) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return s.corrupt(&CorruptError{Pack: row.ID, Err: err})
+	}
+	return err
+}
