@@ -72,10 +72,19 @@ type ShallowUpdate struct {
 	Unshallow []object.ID // no longer a boundary
 }
 
+// RefusalError is a request that cannot be granted. Reason is one sentence for
+// the person at the other end, sent as it is; implementations of [Uploader] and
+// [Receiver] return it where the client should know why.
+type RefusalError struct{ Reason string }
+
+// Error returns the reason.
+func (e *RefusalError) Error() string { return e.Reason }
+
 // NotOurRefError says that a want is not reachable from any ref. The answer is
 // the same for an object that does not exist.
 type NotOurRefError struct{ ID object.ID }
 
+// Error has the words that Git uses.
 func (e *NotOurRefError) Error() string { return fmt.Sprintf("not our ref %s", e.ID) }
 
 // Uploader is one repository as one request may read it: an immutable view of
@@ -144,8 +153,8 @@ type Advertisement struct {
 type Receiver interface {
 	Advertise(ctx context.Context) (Advertisement, error)
 	// Receive stores the pack (nil when no command needs one) and moves the refs.
-	// It reads the pack to its end, or returns early when it is refused; nothing
-	// of a refused push stays visible. Errors are faults, not refusals: refusals
-	// are in the result.
+	// It reads the pack until io.EOF (from then on the client is sent keepalives),
+	// or returns early when it is refused; nothing of a refused push stays visible.
+	// Errors are faults, not refusals: refusals are in the result.
 	Receive(ctx context.Context, p *Push, pack io.Reader) (PushResult, error)
 }
