@@ -1,6 +1,7 @@
 package delta
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"testing"
@@ -14,6 +15,17 @@ func num(v uint64) []byte {
 		v >>= 7
 	}
 	return append(b, byte(v))
+}
+
+// stream is Apply by way of Stream.
+func stream(base, d []byte) ([]byte, error) {
+	s, err := NewStream(bytes.NewReader(base), int64(len(base)), bufio.NewReader(bytes.NewReader(d)))
+	if err != nil {
+		return nil, err
+	}
+	var w bytes.Buffer
+	err = s.WriteResult(&w)
+	return w.Bytes(), err
 }
 
 func cat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
@@ -40,6 +52,9 @@ func TestApply(t *testing.T) {
 			}
 			if !bytes.Equal(got, tt.want) {
 				t.Errorf("got %d bytes, want %d", len(got), len(tt.want))
+			}
+			if got, err := stream(base, tt.delta); err != nil || !bytes.Equal(got, tt.want) {
+				t.Errorf("streamed: got %d bytes, want %d, err %v", len(got), len(tt.want), err)
 			}
 			b, r, err := Sizes(tt.delta[:min(len(tt.delta), 20)])
 			if err != nil || b != uint64(len(base)) || r != uint64(len(tt.want)) {
@@ -78,6 +93,9 @@ func TestApplyRefuses(t *testing.T) {
 			if !errors.As(err, &bad) {
 				t.Errorf("err = %v, want *Error", err)
 			}
+			if _, err := stream(base, tt.delta); !errors.As(err, &bad) {
+				t.Errorf("streamed: err = %v, want *Error", err)
+			}
 		})
 	}
 }
@@ -105,6 +123,15 @@ func FuzzApply(f *testing.F) {
 		again, err2 := Apply(make([]byte, 100), base, d, limit)
 		if (err == nil) != (err2 == nil) || !bytes.Equal(got, again) {
 			t.Fatalf("buffer changes the outcome: %v, %v", err, err2)
+		}
+		if _, result, err := Sizes(d); err != nil || result <= limit {
+			streamed, err3 := stream(base, d)
+			if (err2 == nil) != (err3 == nil) {
+				t.Fatalf("streaming changes the outcome: %v, %v", err2, err3)
+			}
+			if err2 == nil && !bytes.Equal(got, streamed) {
+				t.Fatal("streaming changes the result")
+			}
 		}
 		if err != nil {
 			return
