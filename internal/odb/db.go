@@ -183,8 +183,7 @@ func (db *DB) Type(ctx context.Context, id object.ID) (object.Type, error) {
 	if err != nil {
 		return object.Invalid, err
 	}
-	t, err := p.file.Type(pos, p.store.limits, nil)
-	return t, p.fault(pos, err)
+	return p.Type(pos)
 }
 
 // Size returns the size in bytes of an object that is known to exist.
@@ -193,8 +192,7 @@ func (db *DB) Size(ctx context.Context, id object.ID) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	size, err := p.file.ObjectSize(pos)
-	return size, p.fault(pos, err)
+	return p.Size(pos)
 }
 
 // Stream returns an object that is known to exist as a stream; memory does not

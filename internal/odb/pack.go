@@ -48,6 +48,23 @@ var _ io.WriterTo = (*Pack)(nil)
 // content must not be modified.
 func (p *Pack) Get(pos int) (object.Type, []byte, error) { return p.get(pos) }
 
+// Type returns the type of the object at an index position.
+func (p *Pack) Type(pos int) (object.Type, error) {
+	t, err := p.file.Type(pos, p.store.limits, nil)
+	return t, p.fault(pos, err)
+}
+
+// Size returns the size in bytes of the object at an index position.
+func (p *Pack) Size(pos int) (int64, error) {
+	size, err := p.file.ObjectSize(pos)
+	return size, p.fault(pos, err)
+}
+
+// Corrupt counts and returns a *CorruptError about the pack.
+func (p *Pack) Corrupt(err error) error {
+	return p.store.corrupt(&CorruptError{Pack: p.info.ID, Err: err})
+}
+
 func (p *Pack) get(pos int) (object.Type, []byte, error) {
 	t, data, err := p.file.Get(pos, p.store.limits, nil)
 	return t, data, p.fault(pos, err)
