@@ -25,7 +25,7 @@ type Change struct {
 	// CreateOrg, DeleteOrg, PutKey, RemoveKey, SetMaxTTL and RaiseFloors write
 	// the org.
 	CreateOrg   *Org
-	DeleteOrg   bool // refused with ConflictNotEmpty while it has live repositories
+	DeleteOrg   bool // refused with ConflictNotEmpty while it has live repositories; purges deleted ones
 	PutKey      *OrgKey
 	RemoveKey   string         // fingerprint
 	SetMaxTTL   *time.Duration // 0 removes the cap
@@ -39,11 +39,12 @@ type Change struct {
 	SourcePackSet int64
 
 	DeleteRepo       bool   // tombstone
-	PurgeRepo        bool   // remove a tombstone and every row of it; frees the name
+	PurgeRepo        bool   // remove a tombstone and every row but its events; frees the name
 	SetDefaultBranch string // "" leaves it
 	SetProtections   *[]Protection
 
 	// Refs are moved together or not at all.
+	// Writes that change nothing are not in the ref log. No name comes twice.
 	Refs []RefWrite
 	// Untidy clears the repository's Tidy flag: something listed in its packs
 	// may no longer be, or never was, reachable.
@@ -56,6 +57,7 @@ type Change struct {
 	// of the rest; ConflictPackSet when one of them is no longer in it.
 	ReplacePacks *PackReplace
 
+	// Events are written with the Change; Type and Body are taken from them.
 	Events []Event
 	// Idempotency is recorded with the Change. When the key exists already the
 	// verdict is ConflictReplay with the recorded row, and nothing is written.
@@ -121,6 +123,8 @@ const (
 	ConflictPackSet  ConflictKind = "pack set"
 	ConflictReplay   ConflictKind = "replay"
 	ConflictID       ConflictKind = "id"
+	// ConflictNotDeleted refuses to purge a repository that lives.
+	ConflictNotDeleted ConflictKind = "not deleted"
 )
 
 // Conflict describes the first precondition that failed.

@@ -44,6 +44,10 @@ var (
 	ErrNotApplied = errors.New("change not applied")
 	// ErrUnavailable says that the engine cannot answer now; retry later.
 	ErrUnavailable = errors.New("metadata store unavailable")
+	// ErrCorrupt says that rows which others name are missing or unreadable.
+	ErrCorrupt = errors.New("metadata corrupt")
+	// ErrTooNew says that the database was written by a newer program.
+	ErrTooNew = errors.New("database is newer than this program")
 )
 
 // Identifiers of rows. They are made by the caller with [NewID]: increasing
@@ -115,18 +119,24 @@ type Repos interface {
 
 // Packs reads pack sets and the bytes of small packs.
 type Packs interface {
-	// PackSet returns the packs of an immutable set, in the order they were
-	// added. An id that a repository points to and that is missing is
-	// corruption, not ErrNotFound.
+	// PackSet returns the packs of an immutable set, in the order of the set.
+	// A set ends when the last repository leaves it: ErrNotFound then means that
+	// the caller's view of the repository is old and must be read again (a set
+	// that a repository read afterwards still points to is corruption). Set 0 is
+	// empty.
 	PackSet(ctx context.Context, id int64) ([]Pack, error)
-	// PacksByID returns packs by id, in the order asked; absent ones are
-	// corruption.
+	// PackIDs returns the ids of a set's packs, as PackSet does: for callers that
+	// keep the rows of packs, which never change.
+	PackIDs(ctx context.Context, id int64) ([]PackID, error)
+	// PacksByID returns packs by id, in the order asked. ErrNotFound when one is
+	// in no set any more.
 	PacksByID(ctx context.Context, ids []PackID) ([]Pack, error)
 	// SmallPacks returns the inline bytes of packs whose Inline is set, in the
-	// order asked.
+	// order asked. ErrNotFound when one is in no set any more.
 	SmallPacks(ctx context.Context, ids []PackID) ([][]byte, error)
 	// LivePackKeys calls yield for each blob key named by any pack or any
-	// upload row; used by fsck and the sweep.
+	// upload row, some perhaps twice; used by fsck and the sweep. Keys whose
+	// upload began after the call did may be missing.
 	LivePackKeys(ctx context.Context, yield func(key string) error) error
 }
 

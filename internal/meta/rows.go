@@ -3,6 +3,7 @@ package meta
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -11,14 +12,26 @@ import (
 // epoch is the zero of the identifiers made by NewID: 2024-01-01T00:00:00Z.
 const epoch = 1704067200000
 
-// NewID returns an identifier for a new row: milliseconds since 2024 in the
-// upper bits and 20 random bits below, so that rows made one after the other
-// lie side by side.
-func NewID(now time.Time) int64 {
+// sequence tells the identifiers of one millisecond apart. It starts at a
+// random number, so that two processes seldom make the same one.
+var sequence atomic.Uint32
+
+func init() {
 	var b [4]byte
 	rand.Read(b[:])
-	return (now.UnixMilli()-epoch)<<20 | int64(binary.BigEndian.Uint32(b[:])&(1<<20-1))
+	sequence.Store(binary.BigEndian.Uint32(b[:]))
 }
+
+// NewID returns an identifier for a new row: milliseconds since 2024 in the
+// upper bits and a counter of 20 bits below, so that rows made one after the
+// other lie side by side.
+func NewID(now time.Time) int64 {
+	return (now.UnixMilli()-epoch)<<20 | int64(sequence.Add(1)&(1<<20-1))
+}
+
+// MaxName bounds the names that engines store and index, in bytes: of orgs,
+// repositories, refs, subjects, threads and idempotency keys.
+const MaxName = 1024
 
 // Org is a tenant: the issuer of tokens and the owner of repositories.
 type Org struct {

@@ -1,0 +1,132 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+const orgColumns = `o.id, o.name, o.key_version, o.max_ttl, o.created_at`
+
+// orgRow receives orgColumns.
+type orgRow struct {
+	id, keyVersion, maxTTL, createdAt int64
+	name                              []byte
+}
+
+func (r *orgRow) dest() []any {
+	return []any{&r.id, &r.name, &r.keyVersion, &r.maxTTL, &r.createdAt}
+}
+
+func (r *orgRow) org() meta.Org {
+	return meta.Org{
+		ID: meta.OrgID(r.id), Name: string(r.name), KeyVersion: r.keyVersion,
+		MaxTTL: time.Duration(r.maxTTL), CreatedAt: timeOf(r.createdAt),
+	}
+}
+
+// gateFloor reads one floor of the org in the outer query.
+const gateFloor = `coalesce((SELECT f.not_before FROM floors f
+	WHERE f.org = o.id AND f.kind = %d AND f.repo = 0 AND f.target = %s), 0)`
+
+// selectGate reads all that a request needs first in one statement.
+var selectGate = `SELECT ` + orgColumns + `,
+	` + fmt.Sprintf(gateFloor, 1, "$5") + `,
+	` + fmt.Sprintf(gateFloor, 2, "$2") + `,
+	` + fmt.Sprintf(gateFloor, 4, "$3") + `,
+	` + fmt.Sprintf(gateFloor, 5, "$4") + `,
+	` + repoColumnsOrNone + `
+	FROM orgs o LEFT JOIN repos r ON r.org = o.id AND r.name = $2 WHERE o.name = $1`
+
+// Gate implements meta.Store.
+func (s *Store) Gate(ctx context.Context, q meta.GateQuery) (meta.Gate, error) {
+	var gate meta.Gate
+	args := []any{q.Org, q.Repo, q.Thread, q.Subject, ""}
+	err := s.one(ctx, selectGate, args, func(scan scanFunc) error {
+		var org orgRow
+		var repo repoRow
+		var onOrg, onRepo, onThread, onSubject int64
+		dest := append(org.dest(), &onOrg, &onRepo, &onThread, &onSubject)
+		if err := scan(append(dest, repo.dest()...)...); err != nil {
+			return err
+		}
+		gate.Org, gate.Floor = org.org(), onOrg
+		if q.Repo != "" {
+			gate.Floor = max(gate.Floor, onRepo)
+		}
+		if q.Thread != "" {
+			gate.Floor = max(gate.Floor, onThread)
+		}
+		if q.Subject != "" {
+			gate.Floor = max(gate.Floor, onSubject)
+		}
+		if repo.id != 0 {
+			gate.Repo = repo.repo()
+		}
+		return nil
+	})
+	return gate, err
+}
+
+// Keys implements meta.Store.
+func (s *Store) Keys(ctx context.Context, org meta.OrgID) (meta.OrgKeys, error) {
+	var keys meta.OrgKeys
+	const text = `SELECT ` + orgColumns + `, coalesce(k.created_at, 0),
+		coalesce(k.fingerprint, $2), coalesce(k.kid, $2), coalesce(k.pem, $2)
+		FROM orgs o LEFT JOIN org_keys k ON k.org = o.id WHERE o.id = $1 ORDER BY k.created_at, k.fingerprint`
+	found := false
+	err := s.query(ctx, text, []any{org, ""}, func(scan scanFunc) error {
+		var row orgRow
+		var at int64
+		var fingerprint, kid, pem []byte
+		if err := scan(append(row.dest(), &at, &fingerprint, &kid, &pem)...); err != nil {
+			return err
+		}
+		found = true
+		keys.Org = row.org()
+		if len(fingerprint) > 0 {
+			keys.Keys = append(keys.Keys, meta.OrgKey{
+				KID: string(kid), Fingerprint: string(fingerprint), PEM: string(pem), CreatedAt: timeOf(at),
+			})
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = meta.ErrNotFound
+	}
+	return keys, err
+}
+
+// ListOrgs implements meta.Store.
+func (s *Store) ListOrgs(ctx context.Context, after string, limit int) ([]meta.Org, error) {
+	var orgs []meta.Org
+	const text = `SELECT ` + orgColumns + ` FROM orgs o WHERE o.name > $1 ORDER BY o.name LIMIT $2`
+	err := s.query(ctx, text, []any{after, limit}, func(scan scanFunc) error {
+		var row orgRow
+		err := scan(row.dest()...)
+		orgs = append(orgs, row.org())
+		return err
+	})
+	return orgs, err
+}
+
+// Floors implements meta.Store: in order of kind, repository and target.
+func (s *Store) Floors(ctx context.Context, org meta.OrgID) ([]meta.Floor, error) {
+	var floors []meta.Floor
+	const text = `SELECT kind, repo, target, not_before FROM floors WHERE org = $1 ORDER BY kind, repo, target`
+	err := s.query(ctx, text, []any{org}, func(scan scanFunc) error {
+		f, err := scanFloor(scan)
+		floors = append(floors, f)
+		return err
+	})
+	return floors, err
+}
+
+func scanFloor(scan scanFunc) (meta.Floor, error) {
+	var kind, repo, notBefore int64
+	var target []byte
+	err := scan(&kind, &repo, &target, &notBefore)
+	return meta.Floor{Kind: kindOf[kind], Repo: meta.RepoID(repo), Target: string(target), NotBefore: notBefore}, err
+}

@@ -1,0 +1,158 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// Events implements meta.Store.
+func (s *Store) Events(ctx context.Context, org meta.OrgID, after int64, limit int) ([]meta.Event, error) {
+	if err := s.engine.placeEvents(ctx, s); err != nil {
+		return nil, err
+	}
+	text := `SELECT e.position, e.org, e.repo, e.version, e.at, e.type, e.body FROM events e WHERE e.position > $1`
+	args := []any{after, limit}
+	if org != 0 {
+		text += ` AND e.org = $3`
+		args = append(args, org)
+	}
+	text += ` ORDER BY e.position LIMIT $2`
+	var events []meta.Event
+	err := s.query(ctx, text, args, func(scan scanFunc) error {
+		var e meta.Event
+		var org, repo, at int64
+		var kind []byte
+		err := scan(&e.Position, &org, &repo, &e.Version, &at, &kind, &e.Body)
+		e.Org, e.Repo, e.At, e.Type = meta.OrgID(org), meta.RepoID(repo), timeOf(at), string(kind)
+		events = append(events, e)
+		return err
+	})
+	return events, err
+}
+
+// processMemory is how long an expired process is remembered, in microseconds.
+const processMemory = int64(24 * time.Hour / time.Microsecond)
+
+// Heartbeat implements meta.Store.
+func (s *Store) Heartbeat(ctx context.Context, p meta.Process) error {
+	return s.write(ctx, func(now int64) []stmt {
+		return []stmt{
+			exec(`INSERT INTO processes (id, oldest, lease, renewed) VALUES ($1, $2, $3, $4)
+				ON CONFLICT (id) DO UPDATE SET oldest = excluded.oldest, lease = excluded.lease, renewed = excluded.renewed`,
+				p.ID, unixMicro(p.Oldest), p.Lease.Microseconds(), now),
+			exec(`DELETE FROM processes WHERE renewed + lease < $1`, now-processMemory),
+		}
+	})
+}
+
+// Processes implements meta.Store.
+func (s *Store) Processes(ctx context.Context) ([]meta.Process, error) {
+	now, err := s.now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var processes []meta.Process
+	const text = `SELECT id, oldest, lease, renewed FROM processes WHERE renewed + lease > $1 ORDER BY id`
+	err = s.query(ctx, text, []any{now}, func(scan scanFunc) error {
+		var id []byte
+		var oldest, lease, renewed int64
+		err := scan(&id, &oldest, &lease, &renewed)
+		processes = append(processes, meta.Process{
+			ID: string(id), Oldest: timeOf(oldest), Lease: time.Duration(lease) * time.Microsecond, Renewed: timeOf(renewed),
+		})
+		return err
+	})
+	return processes, err
+}
+
+// now reads the engine's clock.
+func (s *Store) now(ctx context.Context) (now int64, err error) {
+	d := s.engine.dialect()
+	if d.now != nil {
+		return d.now().UnixMicro(), nil
+	}
+	err = s.one(ctx, d.clock, nil, func(scan scanFunc) error { return scan(&now) })
+	return now, err
+}
+
+// BeginUpload implements meta.Store.
+func (s *Store) BeginUpload(ctx context.Context, u meta.Upload) error {
+	if u.Key == "" || len(u.Key) > meta.MaxName {
+		return fmt.Errorf("upload %q: the key must have 1 to %d bytes", u.Key, meta.MaxName)
+	}
+	return s.write(ctx, func(now int64) []stmt {
+		return []stmt{exec(`INSERT INTO uploads (blob_key, process, at) VALUES ($1, $2, $3)
+			ON CONFLICT (blob_key) DO UPDATE SET process = excluded.process, at = excluded.at`, u.Key, u.Process, now)}
+	})
+}
+
+// EndUpload implements meta.Store.
+func (s *Store) EndUpload(ctx context.Context, key string) error {
+	return s.write(ctx, func(int64) []stmt {
+		return []stmt{exec(`DELETE FROM uploads WHERE blob_key = $1`, key)}
+	})
+}
+
+// Uploads implements meta.Store: the oldest first.
+func (s *Store) Uploads(ctx context.Context) ([]meta.Upload, error) {
+	var uploads []meta.Upload
+	const text = `SELECT blob_key, process, at FROM uploads ORDER BY at, blob_key`
+	err := s.query(ctx, text, nil, func(scan scanFunc) error {
+		var key, process []byte
+		var at int64
+		err := scan(&key, &process, &at)
+		uploads = append(uploads, meta.Upload{Key: string(key), Process: string(process), At: timeOf(at)})
+		return err
+	})
+	return uploads, err
+}
+
+// Retired implements meta.Store: the oldest first.
+func (s *Store) Retired(ctx context.Context, before time.Time, limit int) ([]meta.Retired, error) {
+	var retired []meta.Retired
+	const text = `SELECT blob_key, at FROM retired WHERE at <= $1 ORDER BY at, blob_key LIMIT $2`
+	err := s.query(ctx, text, []any{before.UnixMicro(), limit}, func(scan scanFunc) error {
+		var key []byte
+		var at int64
+		err := scan(&key, &at)
+		retired = append(retired, meta.Retired{Key: string(key), At: timeOf(at)})
+		return err
+	})
+	return retired, err
+}
+
+// ForgetRetired implements meta.Store.
+func (s *Store) ForgetRetired(ctx context.Context, keys []string) error {
+	return s.write(ctx, func(int64) []stmt {
+		stmts := make([]stmt, len(keys))
+		for i, key := range keys {
+			stmts[i] = exec(`DELETE FROM retired WHERE blob_key = $1`, key)
+		}
+		return stmts
+	})
+}
+
+const selectIdempotency = `SELECT status, at, request, body FROM idempotency WHERE org = $1 AND idem_key = $2`
+
+func scanIdempotency(key string, scan scanFunc) (meta.Idempotency, error) {
+	row := meta.Idempotency{Key: key}
+	var status, at int64
+	var request []byte
+	err := scan(&status, &at, &request, &row.Body)
+	copy(row.Request[:], request)
+	row.Status, row.At = int(status), timeOf(at)
+	return row, err
+}
+
+// Idempotency implements meta.Store.
+func (s *Store) Idempotency(ctx context.Context, org meta.OrgID, key string) (meta.Idempotency, error) {
+	var row meta.Idempotency
+	err := s.one(ctx, selectIdempotency, []any{org, key}, func(scan scanFunc) (err error) {
+		row, err = scanIdempotency(key, scan)
+		return err
+	})
+	return row, err
+}

@@ -1,0 +1,229 @@
+// Package sqlstore implements the metadata contract on SQL: one implementation
+// with two dialects, SQLite (embedded) and PostgreSQL.
+//
+// # How a Change is applied
+//
+// Changes that wait in one lane (all of them on SQLite, those of one repository
+// on PostgreSQL) are applied together in one transaction: what their
+// preconditions need is loaded (load.go), each Change is decided in memory on
+// top of the ones before it (decide.go), and what the applied ones leave behind
+// is written and committed once (flush.go). A refused Change has touched
+// nothing. On PostgreSQL that is two round trips however many Changes there are.
+//
+// Statements are written once, with $1 placeholders. Strings are stored as
+// bytes in both dialects, so that names compare and sort as bytes.
+package sqlstore
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// Store is a metadata engine on one SQL database. It is made by OpenSQLite or
+// OpenPostgres and is safe for concurrent use.
+type Store struct {
+	reads    *sql.DB
+	engine   engine
+	lanes    *lanes
+	prepared sync.Map // statement text -> *sql.Stmt, where the engine wants it
+}
+
+var _ meta.Store = (*Store)(nil)
+
+// engine is what differs between the dialects.
+type engine interface {
+	// begin starts a write transaction.
+	begin(ctx context.Context) (txn, error)
+	// lane says which Changes are applied together: those with equal lanes. nil
+	// stands for a write that is not a Change.
+	lane(c *meta.Change) int64
+	// placeEvents gives positions to committed events that have none.
+	placeEvents(ctx context.Context, s *Store) error
+	// prepare returns a read statement in the words of the engine, and whether
+	// it is worth keeping it prepared.
+	prepare(text string) (string, bool)
+	// sort classifies an error of the database.
+	sort(err error) fault
+	// dialect returns the words in which the statements differ.
+	dialect() dialect
+	close() error
+}
+
+// dialect holds the words in which the statements differ. An empty statement
+// is left out.
+type dialect struct {
+	now       func() time.Time // the clock; nil asks the database with clock
+	clock     string           // a query for the time in Unix microseconds
+	shareOrg  string           // keep an org from being written
+	lockOrg   string           // keep an org from being read or written by other Changes
+	forUpdate string
+	forShare  string
+}
+
+// fault is what an error of the database means for a transaction.
+type fault uint8
+
+const (
+	faultOther       fault = iota
+	faultRetry             // rolled back because of another transaction: run it again
+	faultUnavailable       // the database does not answer
+)
+
+// txn is one write transaction.
+type txn interface {
+	// run executes statements in order, in one round trip where it can.
+	run(ctx context.Context, stmts []stmt) error
+	// commit executes statements and commits. sent is false when the
+	// transaction certainly had no effect.
+	commit(ctx context.Context, stmts []stmt) (sent bool, err error)
+	rollback()
+}
+
+// stmt is one SQL statement with its arguments. row, when set, takes each row
+// of the result; it scans into *int64 and *[]byte only.
+type stmt struct {
+	text string
+	args []any
+	row  func(scan scanFunc) error
+}
+
+// scanFunc copies the columns of the current row.
+type scanFunc func(dest ...any) error
+
+// exec makes a statement without a result.
+func exec(text string, args ...any) stmt { return stmt{text: text, args: args} }
+
+// bind returns arguments as the drivers take them: strings as bytes.
+func bind(args []any) []any {
+	out := make([]any, len(args))
+	for i, a := range args {
+		switch v := a.(type) {
+		case string:
+			out[i] = []byte(v)
+		case bool:
+			out[i] = int64(0)
+			if v {
+				out[i] = int64(1)
+			}
+		case int:
+			out[i] = int64(v)
+		case meta.OrgID:
+			out[i] = int64(v)
+		case meta.RepoID:
+			out[i] = int64(v)
+		case meta.PackID:
+			out[i] = int64(v)
+		default:
+			out[i] = a
+		}
+	}
+	return out
+}
+
+// query runs one read statement and hands each row to row.
+func (s *Store) query(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error {
+	rows, err := s.open(ctx, text, bind(args))
+	if err != nil {
+		return s.fail(ctx, err)
+	}
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			rows.Close()
+			return s.fail(ctx, err)
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return s.fail(ctx, err)
+	}
+	return s.fail(ctx, rows.Err())
+}
+
+// open starts a read statement, prepared where that is worth it.
+func (s *Store) open(ctx context.Context, text string, args []any) (*sql.Rows, error) {
+	words, keep := s.engine.prepare(text)
+	if !keep {
+		return s.reads.QueryContext(ctx, words, args...)
+	}
+	st, ok := s.prepared.Load(text)
+	if !ok {
+		fresh, err := s.reads.PrepareContext(ctx, words)
+		if err != nil {
+			return nil, err
+		}
+		var loaded bool
+		if st, loaded = s.prepared.LoadOrStore(text, fresh); loaded {
+			fresh.Close()
+		}
+	}
+	return st.(*sql.Stmt).QueryContext(ctx, args...)
+}
+
+// one runs a read statement of at most one row; absent is meta.ErrNotFound.
+func (s *Store) one(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error {
+	found := false
+	err := s.query(ctx, text, args, func(scan scanFunc) error {
+		found = true
+		return row(scan)
+	})
+	if err == nil && !found {
+		err = meta.ErrNotFound
+	}
+	return err
+}
+
+// fail gives an error of the database its place in the contract.
+func (s *Store) fail(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("metadata query: %w", context.Cause(ctx))
+	}
+	if s.engine.sort(err) != faultOther {
+		return fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
+	}
+	return fmt.Errorf("metadata query: %w", err)
+}
+
+// Ping implements meta.Store.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.query(ctx, `SELECT count(*) FROM (SELECT id FROM orgs LIMIT 1) AS o`, nil, func(scan scanFunc) error {
+		var n int64
+		return scan(&n)
+	})
+}
+
+// Close implements meta.Store.
+func (s *Store) Close() error {
+	s.lanes.close()
+	s.prepared.Range(func(_, st any) bool {
+		st.(*sql.Stmt).Close()
+		return true
+	})
+	err := s.reads.Close()
+	if e := s.engine.close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// unixMicro returns a time as it is stored; the zero time is 0.
+func unixMicro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// timeOf returns a stored time.
+func timeOf(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
+}
