@@ -86,7 +86,7 @@ func startVersityGW(tb testing.TB, program, root string, s S3Server) (endpoint s
 	}
 	var output bytes.Buffer
 	cmd := exec.Command(program, "--port", address, "--access", s.AccessKey, "--secret", s.SecretKey,
-		"--region", s.Region, "--quiet", "--keep-alive", "posix", root)
+		"--region", s.Region, "--quiet", "posix", root)
 	cmd.Env = []string{"HOME=" + root}
 	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
