@@ -30,6 +30,28 @@ func (s *CommitSet) Add(n Node) bool {
 	return fresh
 }
 
+// meets reports whether some commit of [lo, hi) is in the set.
+func (s *CommitSet) meets(lo, hi Node) bool {
+	for n := lo; n < hi; {
+		if w := s.words[n>>6] >> (n & 63); w != 0 {
+			return n+Node(bits.TrailingZeros64(w)) < hi
+		}
+		n = (n>>6 + 1) << 6
+	}
+	return false
+}
+
+// covers reports whether all commits of [lo, hi) are in the set.
+func (s *CommitSet) covers(lo, hi Node) bool {
+	for n := lo; n < hi; {
+		if w := ^s.words[n>>6] >> (n & 63); w != 0 {
+			return n+Node(bits.TrailingZeros64(w)) >= hi
+		}
+		n = (n>>6 + 1) << 6
+	}
+	return true
+}
+
 // Each calls yield for every commit in order of their numbers.
 func (s *CommitSet) Each(yield func(Node) bool) {
 	for i, w := range s.words {

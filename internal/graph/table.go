@@ -127,7 +127,9 @@ func (t *Table) span(i int) (lo, hi uint32) {
 }
 
 // outsideID returns the id of an outside commit.
-func (t *Table) outsideID(i uint32) object.ID { return object.ID(t.outside[i*object.Size:][:object.Size]) }
+func (t *Table) outsideID(i uint32) object.ID {
+	return object.ID(t.outside[i*object.Size:][:object.Size])
+}
 
 // find returns the record of an index position.
 func (t *Table) find(pos int32) (int, bool) {
