@@ -100,7 +100,9 @@ func (r *Repo) Advertise(ctx context.Context) (wire.Advertisement, error) {
 // Receive indexes the pack and moves the refs, all or none when the push is
 // atomic.
 func (r *Repo) Receive(ctx context.Context, p *wire.Push, pack io.Reader) (wire.PushResult, error) {
-	r.Pushes = append(r.Pushes, *p)
+	r.mu.Lock()
+	r.pushes = append(r.pushes, *p)
+	r.mu.Unlock()
 	result := wire.PushResult{Messages: []string{"hello from the server"}}
 	if r.Early != "" {
 		result.Unpack = r.Early

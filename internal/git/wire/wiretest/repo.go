@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -61,10 +62,18 @@ type Repo struct {
 	Hold func(ctx context.Context)
 	// Early refuses every push before its pack is read.
 	Early string
-	// Pushes are the pushes that were received.
-	Pushes []wire.Push
 	// Haves are advertised by receive-pack as .have lines.
 	Haves []object.ID
+
+	mu     sync.Mutex
+	pushes []wire.Push
+}
+
+// Pushes are the pushes that were received so far.
+func (r *Repo) Pushes() []wire.Push {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.pushes)
 }
 
 var (

@@ -1,0 +1,41 @@
+package githttp
+
+import (
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// Credential is the token of a request. Printing or logging it shows no secret.
+type Credential struct{ Token string }
+
+var _ slog.LogValuer = Credential{}
+
+// String hides the token.
+func (Credential) String() string { return "[credential]" }
+
+// GoString hides the token from %#v.
+func (c Credential) GoString() string { return c.String() }
+
+// LogValue hides the token.
+func (c Credential) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// credential reads the token of a Basic (any user, the password) or Bearer
+// Authorization header. It reports false when there is none.
+func credential(r *http.Request) (Credential, bool) {
+	scheme, value, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	value = strings.TrimSpace(value)
+	switch strings.ToLower(scheme) {
+	case "bearer":
+		return Credential{value}, value != ""
+	case "basic":
+		plain, err := base64.StdEncoding.DecodeString(value)
+		if err != nil {
+			return Credential{}, false
+		}
+		_, password, _ := strings.Cut(string(plain), ":")
+		return Credential{password}, password != ""
+	}
+	return Credential{}, false
+}
