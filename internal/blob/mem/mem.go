@@ -158,6 +158,9 @@ func (w *writer) Finish(ctx context.Context) error {
 
 func (w *writer) Abort() { w.ended = true }
 
-type object struct{ *bytes.Reader }
+// object hides the reader's offset, which readers would share.
+type object struct{ r *bytes.Reader }
 
-func (object) Close() error { return nil }
+func (o object) ReadAt(p []byte, off int64) (int, error) { return o.r.ReadAt(p, off) }
+func (o object) Size() int64                             { return o.r.Size() }
+func (o object) Close() error                            { return nil }

@@ -1,0 +1,301 @@
+package s3_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/blob/blobtest"
+	"github.com/cairnstate/cairn/internal/blob/s3"
+)
+
+// fault is a way in which a service fails one request.
+type fault string
+
+const (
+	none        fault = ""
+	dropBefore  fault = "connection closed before the request was done"
+	dropAfter   fault = "request done, answer lost"
+	halfAnswer  fault = "request done, half of the answer"
+	conflict    fault = "409 and nothing done"
+	slowDown    fault = "503 and nothing done"
+	errorAfter  fault = "500 though the request was done"
+	error200    fault = "200 with an error inside, though the request was done"
+	stallBefore fault = "no answer in time and nothing done"
+	stallAfter  fault = "no answer in time, request done"
+)
+
+var faults = []fault{dropBefore, dropAfter, halfAnswer, conflict, slowDown, errorAfter, error200, stallBefore, stallAfter}
+
+// stall is the store's limit; a stalling proxy waits for longer.
+const stall = 250 * time.Millisecond
+
+// proxy stands before a real server and fails the requests that choose picks.
+type proxy struct {
+	upstream string
+	choose   func(r *http.Request) fault
+	injected atomic.Int64
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	fault := p.choose(r)
+	if fault == error200 && (r.Method != http.MethodPost || !r.URL.Query().Has("uploadId")) {
+		fault = errorAfter // only CompleteMultipartUpload answers before it is done
+	}
+	if fault != none {
+		p.injected.Add(1)
+	}
+	switch fault {
+	case dropBefore:
+		panic(http.ErrAbortHandler)
+	case conflict:
+		answerError(w, http.StatusConflict, "ConditionalRequestConflict")
+		return
+	case slowDown:
+		answerError(w, http.StatusServiceUnavailable, "SlowDown")
+		return
+	case stallBefore:
+		time.Sleep(2 * stall)
+		panic(http.ErrAbortHandler)
+	}
+	resp, answer := p.forward(r, body)
+	switch fault {
+	case dropAfter:
+		panic(http.ErrAbortHandler)
+	case stallAfter:
+		time.Sleep(2 * stall)
+		panic(http.ErrAbortHandler)
+	case errorAfter:
+		answerError(w, http.StatusInternalServerError, "InternalError")
+		return
+	case error200:
+		answerError(w, http.StatusOK, "InternalError")
+		return
+	}
+	for name, values := range resp.Header {
+		w.Header()[name] = values
+	}
+	w.WriteHeader(resp.StatusCode)
+	if fault == halfAnswer {
+		w.Write(answer[:len(answer)/2])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	w.Write(answer)
+}
+
+func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte) {
+	out, err := http.NewRequest(r.Method, p.upstream+r.URL.RequestURI(), bytes.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	out.Header = r.Header.Clone()
+	out.Host = r.Host // it is signed
+	resp, err := http.DefaultTransport.RoundTrip(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return resp, answer
+}
+
+func answerError(w http.ResponseWriter, status int, code string) {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `<?xml version="1.0" encoding="UTF-8"?><Error><Code>%s</Code><Message>injected</Message></Error>`, code)
+}
+
+// throughProxy returns the configuration for a server behind a proxy.
+func throughProxy(tb testing.TB, choose func(r *http.Request) fault) (s3.Config, *proxy) {
+	c := config(tb)
+	p := &proxy{upstream: c.Endpoint, choose: choose}
+	server := httptest.NewServer(p)
+	tb.Cleanup(server.Close)
+	c.Endpoint = server.URL
+	c.Stall = stall
+	c.PartSize = 5 << 20
+	return c, p
+}
+
+// TestStoreUnderFaults runs the whole suite while one request in five fails.
+func TestStoreUnderFaults(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	var injected int64
+	blobtest.Test(t, func(tb testing.TB) blob.Store {
+		var mu sync.Mutex
+		rng := rand.New(rand.NewPCG(seed, 0))
+		c, p := throughProxy(tb, func(*http.Request) fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if rng.IntN(5) > 0 {
+				return none
+			}
+			f := faults[rng.IntN(len(faults))]
+			if (f == stallBefore || f == stallAfter) && rng.IntN(4) > 0 {
+				return dropAfter // stalls take their time: have fewer
+			}
+			return f
+		})
+		tb.Cleanup(func() { injected += p.injected.Load() })
+		return open(tb, c)
+	})
+	t.Logf("%d faults", injected)
+	if injected < 100 {
+		t.Errorf("only %d faults were injected", injected)
+	}
+}
+
+// TestEveryFaultOnEveryRequest fails each request of each operation in each way:
+// the operation succeeds all the same and its effect is there.
+func TestEveryFaultOnEveryRequest(t *testing.T) {
+	small, large := blobtest.Data("small", 1000), blobtest.Data("large", 5<<20+1)
+	var next atomic.Pointer[func() fault]
+	quiet := func() fault { return none }
+	next.Store(&quiet)
+	c, _ := throughProxy(t, func(*http.Request) fault { return (*next.Load())() })
+	s := open(t, c)
+	key := func() func() blob.Key {
+		n := 0
+		return func() blob.Key { n++; return blob.Key(fmt.Sprintf("every/%d", n)) }
+	}()
+	put := func(data []byte) func(t *testing.T, inject func()) {
+		return func(t *testing.T, inject func()) {
+			k := key()
+			inject()
+			if err := s.Put(t.Context(), k, bytes.NewReader(data), -1); err != nil {
+				t.Fatalf("put: %v", err)
+			}
+			next.Store(&quiet)
+			if got, err := blobtest.ReadAll(s, k); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("read back: %d bytes, %v", len(got), err)
+			}
+			if err := s.Delete(t.Context(), k); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	with := func(data []byte, do func(k blob.Key) error) func(t *testing.T, inject func()) {
+		return func(t *testing.T, inject func()) {
+			k := key()
+			if err := s.Put(t.Context(), k, bytes.NewReader(data), -1); err != nil {
+				t.Fatal(err)
+			}
+			inject()
+			if err := do(k); err != nil {
+				t.Error(err)
+			}
+			next.Store(&quiet)
+			if err := s.Delete(t.Context(), k); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, op := range []struct {
+		name     string
+		requests int // at least
+		run      func(t *testing.T, inject func())
+	}{
+		{"put", 1, put(small)},
+		{"put parts", 4, put(large)},
+		{"put existing", 2, with(small, func(k blob.Key) error {
+			return wantError(blob.ErrExists, s.Put(t.Context(), k, bytes.NewReader(small), -1))
+		})},
+		{"read", 2, with(large, func(k blob.Key) error {
+			got, err := blobtest.ReadAll(s, k)
+			if err == nil && !bytes.Equal(got, large) {
+				err = errors.New("read wrong bytes")
+			}
+			return err
+		})},
+		{"delete", 1, with(small, func(k blob.Key) error {
+			if err := s.Delete(t.Context(), k); err != nil {
+				return err
+			}
+			_, err := s.Stat(t.Context(), k)
+			return wantError(blob.ErrNotFound, err)
+		})},
+		{"list", 1, with(small, func(k blob.Key) error {
+			var keys []blob.Key
+			for info, err := range s.List(t.Context(), "every/") {
+				if err != nil {
+					return err
+				}
+				keys = append(keys, info.Key)
+			}
+			if !slices.Equal(keys, []blob.Key{k}) {
+				return fmt.Errorf("listed %q, want %q", keys, k)
+			}
+			return nil
+		})},
+	} {
+		for _, f := range faults {
+			t.Run(op.name+"/"+strings.ReplaceAll(string(f), " ", "_"), func(t *testing.T) {
+				for n := int64(1); ; n++ {
+					var count atomic.Int64
+					failNth := func() fault {
+						if count.Add(1) == n {
+							return f
+						}
+						return none
+					}
+					op.run(t, func() { next.Store(&failNth) })
+					if count.Load() < n {
+						if n <= int64(op.requests) {
+							t.Errorf("operation made %d requests, want at least %d", n-1, op.requests)
+						}
+						return
+					}
+				}
+			})
+		}
+	}
+}
+
+func wantError(want, got error) error {
+	if errors.Is(got, want) {
+		return nil
+	}
+	return fmt.Errorf("got error %v, want %v", got, want)
+}
+
+// TestOutage checks that a service that stays down gives an error which is no
+// verdict on the object.
+func TestOutage(t *testing.T) {
+	var down atomic.Bool
+	c, _ := throughProxy(t, func(*http.Request) fault {
+		if down.Load() {
+			return slowDown
+		}
+		return none
+	})
+	s := open(t, c)
+	down.Store(true)
+	err := s.Put(t.Context(), "outage/put", strings.NewReader("x"), 1)
+	if err == nil || errors.Is(err, blob.ErrExists) || errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("put: %v", err)
+	}
+	down.Store(false)
+	if err := s.Put(t.Context(), "outage/later", strings.NewReader("x"), 1); err != nil {
+		t.Errorf("put after the outage: %v", err)
+	}
+}
