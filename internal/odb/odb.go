@@ -17,6 +17,9 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
+// KeyPrefix begins the keys of all large packs.
+const KeyPrefix = "packs/"
+
 // Suffixes of the blobs that hold one large pack, after meta.Pack.Key.
 const (
 	PackSuffix  = ".pack"

@@ -60,6 +60,12 @@ func (p *Pack) Size(pos int) (int64, error) {
 	return size, p.fault(pos, err)
 }
 
+// Stream returns the object at an index position as a stream.
+func (p *Pack) Stream(pos int) (object.Type, int64, io.ReadCloser, error) {
+	t, size, r, err := p.file.Stream(pos, p.store.limits, nil)
+	return t, size, r, p.fault(pos, err)
+}
+
 // Corrupt counts and returns a *CorruptError about the pack.
 func (p *Pack) Corrupt(err error) error {
 	return p.store.corrupt(&CorruptError{Pack: p.info.ID, Err: err})

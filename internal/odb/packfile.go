@@ -43,6 +43,10 @@ var (
 // NewPack begins a pack of the given provenance.
 func (s *Store) NewPack(class meta.PackClass) *PackFile { return &PackFile{store: s, class: class} }
 
+// Large reports whether the pack has outgrown the inline limit, so that Finish
+// stores it as blobs.
+func (f *PackFile) Large() bool { return f.file != nil }
+
 // Size returns the number of bytes written so far.
 func (f *PackFile) Size() int64 { return f.size }
 
@@ -158,7 +162,7 @@ func (f *PackFile) Finish(ctx context.Context, idx *pack.Index, graph []byte, c 
 func (f *PackFile) upload(ctx context.Context, idx *pack.Index, graph []byte) error {
 	var name [16]byte
 	rand.Read(name[:])
-	key := "packs/" + hex.EncodeToString(name[:])
+	key := KeyPrefix + hex.EncodeToString(name[:])
 	if err := f.store.cfg.Meta.BeginUpload(ctx, meta.Upload{Key: key, Process: f.store.cfg.Process}); err != nil {
 		return fmt.Errorf("name the upload of a pack: %w", err)
 	}
