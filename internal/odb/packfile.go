@@ -185,14 +185,17 @@ func (f *PackFile) upload(ctx context.Context, idx *pack.Index, graph []byte) er
 }
 
 // Published ends a pack whose Change was applied: what is known of it stays
-// cached, the scratch file goes.
-func (f *PackFile) Published(idx *pack.Index) {
+// cached, the scratch file goes. It returns a small pack as it is opened from
+// then on, and nil for a large one.
+func (f *PackFile) Published(idx *pack.Index) *Pack {
+	var p *Pack
 	if f.file == nil {
 		// It was opened before, so that it opens now; else it is read again.
-		_, _ = f.store.adopt(f.info, f.mem, idx)
+		p, _ = f.store.adopt(f.info, f.mem, idx)
 	}
 	f.key = ""
 	f.end()
+	return p
 }
 
 // Leave ends a pack of whose Change the outcome is unknown: the blobs stay,
