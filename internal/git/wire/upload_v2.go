@@ -157,8 +157,21 @@ func writeAcks(out *output, common []object.ID, ready bool) error {
 	return out.pkt.Delim()
 }
 
-// writeSections writes what stands between the acknowledgments and the pack.
+// writeSections writes what stands between the acknowledgments and the pack, in
+// the order that Git documents and its client insists on (the server of git
+// 2.39 has it the other way round).
 func writeSections(out *output, req *fetchRequest, wanted []Ref, shallow ShallowUpdate) error {
+	if req.Deepens() || len(req.ClientShallow) > 0 {
+		if err := out.pkt.WriteString("shallow-info"); err != nil {
+			return err
+		}
+		if err := writeShallow(out, shallow); err != nil {
+			return err
+		}
+		if err := out.pkt.Delim(); err != nil {
+			return err
+		}
+	}
 	if len(wanted) > 0 {
 		if err := out.pkt.WriteString("wanted-refs"); err != nil {
 			return err
@@ -167,17 +180,6 @@ func writeSections(out *output, req *fetchRequest, wanted []Ref, shallow Shallow
 			if err := out.pkt.WriteString(r.ID.String() + " " + r.Name); err != nil {
 				return err
 			}
-		}
-		if err := out.pkt.Delim(); err != nil {
-			return err
-		}
-	}
-	if req.Deepens() || len(req.ClientShallow) > 0 {
-		if err := out.pkt.WriteString("shallow-info"); err != nil {
-			return err
-		}
-		if err := writeShallow(out, shallow); err != nil {
-			return err
 		}
 		if err := out.pkt.Delim(); err != nil {
 			return err

@@ -250,16 +250,8 @@ func (r *Repo) Send(ctx context.Context, w io.Writer, f *wire.Fetch, up wire.Sha
 		args = append(args, "--include-tag")
 	}
 	args = append(args, filterArgs(f.Filter)...)
-	lifted := map[object.ID]bool{}
-	for _, id := range up.Unshallow {
-		lifted[id] = true
-	}
-	var edge []object.ID
-	for _, id := range slices.Concat(up.Shallow, f.ClientShallow) {
-		if !lifted[id] {
-			edge = append(edge, id)
-		}
-	}
+	// What is lifted stays an edge: the client has it, and its parents are wanted.
+	edge := slices.Concat(up.Shallow, f.ClientShallow)
 	if len(edge) > 0 {
 		args = append([]string{"--shallow-file", ""}, append(args, "--shallow")...)
 	}
