@@ -20,18 +20,16 @@ var (
 // fit in memory it takes about half the time of a streaming decoder, since the
 // output is its own window and no state survives the call.
 type inflater struct {
-	lit  huffman
-	dist huffman
+	ownLit, ownDist huffman // of the current block, if it has its own codes
 
 	lengths [maxLit + maxDist]uint8
 
-	src     []byte
-	in      int    // next byte of src to load
-	bitbuf  uint64 // loaded bits, the next one lowest
-	nbits   int    // loaded bits; below zero once the input is overrun
-	dst     []byte
-	out     int // next byte of dst to write
-	isFixed bool
+	src    []byte
+	in     int    // next byte of src to load
+	bitbuf uint64 // loaded bits, the next one lowest
+	nbits  int    // loaded bits; below zero once the input is overrun
+	dst    []byte
+	out    int // next byte of dst to write
 }
 
 var inflaters = sync.Pool{New: func() any { return new(inflater) }}
@@ -55,7 +53,7 @@ func (f *inflater) decode(dst, src []byte) (int, error) {
 		return 0, errDeflate
 	}
 	f.src, f.in, f.bitbuf, f.nbits = src, 2, 0, 0
-	f.dst, f.out, f.isFixed = dst, 0, false
+	f.dst, f.out = dst, 0
 	for last := false; !last; {
 		f.refill()
 		last = f.take(1) == 1
@@ -64,11 +62,10 @@ func (f *inflater) decode(dst, src []byte) (int, error) {
 		case 0:
 			err = f.stored()
 		case 1:
-			f.useFixed()
-			err = f.block()
+			err = f.block(&fixedLit, &fixedDist)
 		case 2:
 			if err = f.dynamic(); err == nil {
-				err = f.block()
+				err = f.block(&f.ownLit, &f.ownDist)
 			}
 		default:
 			err = errDeflate
@@ -152,13 +149,12 @@ const (
 // codes for code lengths.
 var codeOrder = [19]uint8{16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15}
 
-// useFixed loads the codes that the format fixes.
-func (f *inflater) useFixed() {
-	if f.isFixed {
-		return
-	}
-	l := &f.lengths
-	for i := range maxLit {
+// fixedLit and fixedDist are the codes that the format fixes.
+var fixedLit, fixedDist = fixedCodes()
+
+func fixedCodes() (lit, dist huffman) {
+	var l [maxLit]uint8
+	for i := range l {
 		switch {
 		case i < 144:
 			l[i] = 8
@@ -170,17 +166,16 @@ func (f *inflater) useFixed() {
 			l[i] = 8
 		}
 	}
-	f.lit.build(l[:maxLit], &litValues, litBits, false)
+	lit.build(l[:], &litValues, litBits, false)
 	for i := range maxDist {
 		l[i] = 5
 	}
-	f.dist.build(l[:maxDist], &distValues, distBits, false)
-	f.isFixed = true
+	dist.build(l[:maxDist], &distValues, distBits, false)
+	return lit, dist
 }
 
 // dynamic reads a block's own codes.
 func (f *inflater) dynamic() error {
-	f.isFixed = false
 	f.refill()
 	nlit, ndist, ncode := int(f.take(5))+257, int(f.take(5))+1, int(f.take(4))+4
 	if nlit > 286 || ndist > 30 {
@@ -194,14 +189,14 @@ func (f *inflater) dynamic() error {
 	if f.nbits < 0 {
 		return errShort
 	}
-	// The codes for lengths are dead once the lengths are read: borrow dist.
-	if !f.dist.build(codes[:], &codeValues, 7, true) {
+	// The codes for lengths are dead once the lengths are read: borrow ownDist.
+	if !f.ownDist.build(codes[:], &codeValues, 7, true) {
 		return errDeflate
 	}
 	lens := f.lengths[:nlit+ndist]
 	for i := 0; i < len(lens); {
 		f.refill()
-		e := f.dist.table[f.bitbuf&127]
+		e := f.ownDist.table[f.bitbuf&127]
 		if e == 0 {
 			return errDeflate
 		}
@@ -239,14 +234,15 @@ func (f *inflater) dynamic() error {
 	if f.nbits < 0 {
 		return errShort
 	}
-	if lens[256] == 0 || !f.lit.build(lens[:nlit], &litValues, litBits, false) || !f.dist.build(lens[nlit:], &distValues, distBits, false) {
+	if lens[256] == 0 || !f.ownLit.build(lens[:nlit], &litValues, litBits, false) || !f.ownDist.build(lens[nlit:], &distValues, distBits, false) {
 		return errDeflate
 	}
 	return nil
 }
 
-// block decodes compressed data up to the end of the block.
-func (f *inflater) block() error {
+// block decodes data compressed with the given codes up to the end of the
+// block.
+func (f *inflater) block(lit, dist *huffman) error {
 	src, dst := f.src, f.dst
 	in, out, bitbuf, nbits := f.in, f.out, f.bitbuf, f.nbits
 	for {
@@ -263,9 +259,9 @@ func (f *inflater) block() error {
 				}
 			}
 		}
-		e := f.lit.table[bitbuf&(1<<litBits-1)]
+		e := lit.table[bitbuf&(1<<litBits-1)]
 		if e&subFlag != 0 {
-			e = f.lit.table[(e>>valueShift+uint32(bitbuf>>litBits)&(1<<(e>>extraShift&15)-1))&tableMask]
+			e = lit.table[(e>>valueShift+uint32(bitbuf>>litBits)&(1<<(e>>extraShift&15)-1))&tableMask]
 		}
 		used := int(e & lenMask)
 		nbits -= used
@@ -296,27 +292,27 @@ func (f *inflater) block() error {
 		bitbuf >>= extra
 		nbits -= extra
 
-		e = f.dist.table[bitbuf&(1<<distBits-1)]
+		e = dist.table[bitbuf&(1<<distBits-1)]
 		if e&subFlag != 0 {
-			e = f.dist.table[(e>>valueShift+uint32(bitbuf>>distBits)&(1<<(e>>extraShift&15)-1))&tableMask]
+			e = dist.table[(e>>valueShift+uint32(bitbuf>>distBits)&(1<<(e>>extraShift&15)-1))&tableMask]
 		}
 		used = int(e & lenMask)
 		extra = int(e >> extraShift & 15)
 		bitbuf >>= used & 63
-		dist := int(e>>valueShift) + int(bitbuf&(1<<extra-1))
+		back := int(e>>valueShift) + int(bitbuf&(1<<extra-1))
 		bitbuf >>= extra
 		nbits -= used + extra
 		if nbits < 0 {
 			f.nbits = nbits
 			return errShort
 		}
-		if e>>valueShift == 0 || dist > out {
+		if e>>valueShift == 0 || back > out {
 			return errDeflate
 		}
 		if length > len(dst)-out {
 			return errSize
 		}
-		copyMatch(dst, out, dist, length)
+		copyMatch(dst, out, back, length)
 		out += length
 	}
 }
