@@ -34,12 +34,19 @@ func (p *Pack) File() *pack.Pack { return p.file }
 // Index returns the pack's index.
 func (p *Pack) Index() *pack.Index { return p.file.Index() }
 
+// copyBuffer is the size of the pieces in which packs are copied.
+const copyBuffer = 256 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copyBuffer]byte) }}
+
 // WriteTo copies the whole pack file to w.
 func (p *Pack) WriteTo(w io.Writer) (int64, error) {
-	if p.blob != nil {
-		return blob.WriteTo(w, p.blob)
+	if s, ok := p.blob.(io.WriterTo); ok {
+		return s.WriteTo(w)
 	}
-	return io.Copy(w, p.file.Run(0, p.file.Size()))
+	buf := copyBuffers.Get().(*[copyBuffer]byte)
+	defer copyBuffers.Put(buf)
+	return io.CopyBuffer(w, p.file.Run(0, p.file.Size()), buf[:])
 }
 
 var _ io.WriterTo = (*Pack)(nil)
@@ -76,7 +83,10 @@ func (p *Pack) get(pos int) (object.Type, []byte, error) {
 	return t, data, p.fault(pos, err)
 }
 
-// fault turns damage into a *CorruptError; other errors stay.
+// Fault turns damage met at an index position into a *CorruptError; other
+// errors stay.
+func (p *Pack) Fault(pos int, err error) error { return p.fault(pos, err) }
+
 func (p *Pack) fault(pos int, err error) error {
 	var bad *pack.CorruptError
 	if errors.As(err, &bad) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, blob.ErrNotFound) {

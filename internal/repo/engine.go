@@ -1,0 +1,173 @@
+// Package repo is the repository engine: one repository on a metadata store and
+// an object database. Reads go through immutable views of one version; refs
+// change through one function.
+package repo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/cairnstate/cairn/internal/lru"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// Defaults of Config.
+const (
+	DefaultGrace       = 15 * time.Minute
+	DefaultCacheBytes  = 256 << 20
+	DefaultAnswerBytes = 64 << 20
+)
+
+// Config is what an Engine is made of.
+type Config struct {
+	Meta meta.Store
+	ODB  *odb.Store
+	// Clock returns the time; nil means time.Now.
+	Clock func() time.Time
+	// Process names this process in heartbeats and uploads.
+	Process string
+	// Grace is how long an object stays fetchable after the last ref that
+	// reached it moved away; 0 means DefaultGrace.
+	Grace time.Duration
+	// CacheBytes bounds the memory of cached views; 0 means DefaultCacheBytes.
+	CacheBytes int64
+	// AnswerBytes bounds the memory of cached answers to fetches; 0 means
+	// DefaultAnswerBytes.
+	AnswerBytes int64
+	// Limits bound what a request may ask for.
+	Limits Limits
+}
+
+// Engine serves all repositories of one metadata store. It is safe for
+// concurrent use.
+type Engine struct {
+	cfg     Config
+	views   *lru.Cache[meta.RepoID, *View]
+	flights singleflight.Group
+	answers *lru.Cache[answerKey, []byte]
+	last    *lru.Cache[lastKey, lastValue]
+}
+
+// New returns an Engine.
+func New(cfg Config) *Engine {
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = DefaultCacheBytes
+	}
+	if cfg.AnswerBytes == 0 {
+		cfg.AnswerBytes = DefaultAnswerBytes
+	}
+	return &Engine{
+		cfg:     cfg,
+		views:   lru.New[meta.RepoID, *View](cfg.CacheBytes),
+		answers: lru.New[answerKey, []byte](cfg.AnswerBytes),
+		last:    lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
+	}
+}
+
+// View returns an immutable view of a repository at r's version or a later one.
+// r is fresh from the metadata store.
+func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
+	near, ok := e.views.Get(r.ID)
+	if ok && near.repo.Version >= r.Version {
+		return near, nil
+	}
+	key := strconv.FormatInt(int64(r.ID), 16) + "@" + strconv.FormatInt(r.Version, 16)
+	got, err, _ := e.flights.Do(key, func() (any, error) {
+		// Others may wait for this flight: one caller's end must not fail them.
+		v, err := e.load(context.WithoutCancel(ctx), r, near)
+		if err != nil {
+			return nil, err
+		}
+		if now, ok := e.views.Get(r.ID); !ok || now.repo.Version < v.repo.Version {
+			e.views.Put(r.ID, v, v.bytes())
+		}
+		return v, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return got.(*View), nil
+}
+
+// logPage is how many entries of the ref log a view is refreshed from; after
+// more all refs are read anew.
+const logPage = 4096
+
+// load makes a view, from near (nil for none) when the ref log reaches back to
+// it.
+func (e *Engine) load(ctx context.Context, r meta.Repo, near *View) (*View, error) {
+	if near != nil && near.repo.Version < r.Version {
+		v, ok, err := e.refresh(ctx, r, near)
+		if err != nil || ok {
+			return v, err
+		}
+	}
+	page, err := e.cfg.Meta.Refs(ctx, meta.RefQuery{Repo: r.ID})
+	if err != nil {
+		return nil, fmt.Errorf("read refs: %w", err)
+	}
+	v := &View{engine: e, repo: r, refs: newRefTable(page.Refs)}
+	if page.Version == r.Version {
+		return v, nil
+	}
+	// The repository moved on between the caller's read and this one. Its row,
+	// read now, is at least as new as the refs: the log leads from them to it.
+	v.repo.Version = page.Version
+	now, err := e.cfg.Meta.Repo(ctx, r.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read repository: %w", err)
+	}
+	if !now.Deleted.IsZero() {
+		return nil, &GoneError{Repo: r.ID}
+	}
+	v, ok, err := e.refresh(ctx, now, v)
+	if err == nil && !ok {
+		err = fmt.Errorf("ref log of repository %d does not reach from version %d to %d", r.ID, page.Version, now.Version)
+	}
+	return v, err
+}
+
+// refresh makes a view at r's version from an earlier one and the ref log. It
+// returns false when the log does not reach back.
+func (e *Engine) refresh(ctx context.Context, r meta.Repo, near *View) (*View, bool, error) {
+	v := &View{engine: e, repo: r, refs: near.refs}
+	var entries []meta.RefLogEntry
+	if near.repo.Version != r.Version {
+		var complete bool
+		var err error
+		entries, complete, err = e.cfg.Meta.RefLog(ctx, r.ID, near.repo.Version, logPage)
+		if err != nil {
+			return nil, false, fmt.Errorf("read ref log: %w", err)
+		}
+		if !complete || len(entries) == logPage {
+			return nil, false, nil
+		}
+		for len(entries) > 0 && entries[len(entries)-1].Version > r.Version {
+			entries = entries[:len(entries)-1]
+		}
+		v.refs = near.refs.apply(entries)
+	}
+	v.inherit(near, entries)
+	return v, true, nil
+}
+
+// weigh tells the cache that a view has grown.
+func (e *Engine) weigh(v *View) {
+	if now, ok := e.views.Get(v.repo.ID); ok && now == v {
+		e.views.Put(v.repo.ID, v, v.bytes())
+	}
+}
+
+// since returns the time from which tips that left a ref still count.
+func (e *Engine) since() time.Time { return e.cfg.Clock().Add(-e.cfg.Grace) }

@@ -1,0 +1,221 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/graph"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// Entry is what a path of a commit holds.
+type Entry struct {
+	Path string // from the root, without slashes at its ends; "" for the root
+	Mode object.Mode
+	ID   object.ID
+}
+
+// rootTree returns the tree of a commit of the view.
+func (v *View) rootTree(ctx context.Context, commit object.ID) (*graph.Graph, object.ID, error) {
+	g, err := v.Graph(ctx)
+	if err != nil {
+		return nil, object.Zero, err
+	}
+	n, ok := g.Node(commit)
+	if !ok {
+		return nil, object.Zero, &NotFoundError{What: "commit", Name: commit.String()}
+	}
+	return g, g.Tree(n), nil
+}
+
+// Entry returns what a commit, which the caller has resolved, holds at a path. A
+// path that does not exist is a *NotFoundError.
+func (v *View) Entry(ctx context.Context, commit object.ID, path string) (Entry, error) {
+	g, tree, err := v.rootTree(ctx, commit)
+	if err != nil {
+		return Entry{}, err
+	}
+	at, ok, err := lookup(ctx, g.DB(), tree, path)
+	if err == nil && !ok {
+		err = &NotFoundError{What: "path", Name: clip(path)}
+	}
+	return at, err
+}
+
+// lookup finds a path below a tree.
+func lookup(ctx context.Context, db *odb.DB, tree object.ID, path string) (Entry, bool, error) {
+	at := Entry{Path: path, Mode: object.ModeDir, ID: tree}
+	for rest := path; rest != ""; {
+		if !at.Mode.IsDir() {
+			return Entry{}, false, nil
+		}
+		var name string
+		name, rest, _ = strings.Cut(rest, "/")
+		data, err := db.Tree(ctx, at.ID)
+		if err != nil {
+			return Entry{}, false, err
+		}
+		e, ok, err := object.Find(data, name)
+		if err != nil || !ok {
+			return Entry{}, false, err
+		}
+		at.Mode, at.ID = e.Mode.Canonical(), e.ID
+	}
+	return at, !strings.HasSuffix(path, "/"), nil
+}
+
+// Tree returns the entries of a tree of the view, in Git's order. What is no
+// reachable tree is a *NotFoundError.
+func (v *View) Tree(ctx context.Context, id object.ID) ([]object.Entry, error) {
+	t, data, err := v.Object(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if t != object.Tree {
+		return nil, &NotFoundError{What: "tree", Name: id.String()}
+	}
+	var out []object.Entry
+	it := object.TreeEntries(data)
+	for e, ok := it.Next(); ok; e, ok = it.Next() {
+		out = append(out, e)
+	}
+	return out, it.Err()
+}
+
+// BlobRange returns n bytes of a blob from an offset on; the caller has found
+// the blob through a path and knows its size.
+func (v *View) BlobRange(ctx context.Context, id object.ID, off, n int64) (io.ReadCloser, error) {
+	_, r, err := v.Blob(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.CopyN(io.Discard, r, off); err != nil {
+		r.Close()
+		return nil, fmt.Errorf("skip %d bytes of blob %s: %w", off, id, err)
+	}
+	return &limited{io.LimitReader(r, n), r}, nil
+}
+
+// limited is a part of a stream.
+type limited struct {
+	io.Reader
+	io.Closer
+}
+
+// BlobSize returns the size of a blob that the caller has found through a path.
+func (v *View) BlobSize(ctx context.Context, id object.ID) (int64, error) {
+	db, err := v.DB(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return db.Size(ctx, id)
+}
+
+// FilesQuery asks for a page of a commit's files.
+type FilesQuery struct {
+	Commit object.ID // the caller has resolved it
+	// Path is the directory to list, "" for the root.
+	Path      string
+	Recursive bool
+	// Trees lists directories too.
+	Trees bool
+	// After is the position of the entry before the page: FilesPage.Next, or any
+	// path.
+	After string
+	// Limit bounds the page; 0 means no bound.
+	Limit int
+}
+
+// FilesPage is a page of entries in the byte order of their paths, where a
+// directory counts as its path and a slash.
+type FilesPage struct {
+	Entries []Entry
+	// Next is the position to go on from; "" at the end.
+	Next string
+}
+
+// Files lists files. A path that is no directory is a *NotFoundError.
+func (v *View) Files(ctx context.Context, q FilesQuery) (FilesPage, error) {
+	dir, err := v.Entry(ctx, q.Commit, q.Path)
+	if err != nil {
+		return FilesPage{}, err
+	}
+	if !dir.Mode.IsDir() {
+		return FilesPage{}, &NotFoundError{What: "directory", Name: clip(q.Path)}
+	}
+	db, err := v.DB(ctx)
+	if err != nil {
+		return FilesPage{}, err
+	}
+	l := lister{ctx: ctx, db: db, q: &q}
+	prefix := ""
+	if q.Path != "" {
+		prefix = q.Path + "/"
+	}
+	if err := l.tree(dir.ID, prefix, 0); err != nil && err != errFull {
+		return FilesPage{}, err
+	}
+	return l.page, nil
+}
+
+// errFull ends a listing whose page is full.
+var errFull = errors.New("page is full")
+
+type lister struct {
+	ctx  context.Context
+	db   *odb.DB
+	q    *FilesQuery
+	page FilesPage
+}
+
+func (l *lister) tree(id object.ID, prefix string, depth int) error {
+	if depth >= graph.MaxTreeDepth {
+		return fmt.Errorf("tree %s is nested deeper than %d", id, graph.MaxTreeDepth)
+	}
+	data, err := l.db.Tree(l.ctx, id)
+	if err != nil {
+		return err
+	}
+	it := object.TreeEntries(data)
+	for e, ok := it.Next(); ok; e, ok = it.Next() {
+		at := Entry{Path: prefix + string(e.Name), Mode: e.Mode.Canonical(), ID: e.ID}
+		if !e.Mode.IsDir() {
+			if at.Path > l.q.After {
+				if err := l.add(at); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		key := at.Path + "/"
+		if l.q.Trees && key > l.q.After {
+			if err := l.add(at); err != nil {
+				return err
+			}
+		}
+		if l.q.Recursive && (key > l.q.After || strings.HasPrefix(l.q.After, key)) {
+			if err := l.tree(e.ID, key, depth+1); err != nil {
+				return err
+			}
+		}
+	}
+	return it.Err()
+}
+
+// add puts an entry on the page, or finds it full.
+func (l *lister) add(e Entry) error {
+	if n := len(l.page.Entries); l.q.Limit > 0 && n == l.q.Limit {
+		last := l.page.Entries[n-1]
+		l.page.Next = last.Path
+		if last.Mode.IsDir() {
+			l.page.Next += "/"
+		}
+		return errFull
+	}
+	l.page.Entries = append(l.page.Entries, e)
+	return nil
+}
