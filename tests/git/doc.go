@@ -1,0 +1,2 @@
+// Package git holds the tests that drive a running Cairn with stock git.
+package git
