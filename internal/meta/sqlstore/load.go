@@ -65,7 +65,6 @@ type repoState struct {
 	deletes int
 	dirs    map[string][]string // names created by the batch, by directory
 
-	packs       []meta.PackID // the staged list of packs, when loaded
 	log         []meta.RefLogEntry
 	protections *[]meta.Protection
 	purged      bool

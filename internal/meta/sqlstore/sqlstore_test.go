@@ -33,3 +33,6 @@ func openPostgres(tb testing.TB, clock func() time.Time) meta.Store {
 
 func TestSQLite(t *testing.T)   { metatest.Test(t, openSQLite) }
 func TestPostgres(t *testing.T) { metatest.Test(t, openPostgres) }
+
+func BenchmarkSQLite(b *testing.B)   { metatest.Benchmark(b, openSQLite) }
+func BenchmarkPostgres(b *testing.B) { metatest.Benchmark(b, openPostgres) }
