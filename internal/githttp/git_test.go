@@ -5,9 +5,17 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -229,6 +237,9 @@ func TestGitLargePush(t *testing.T) {
 		w.run("push", "-q", "origin", "main")
 		w.commit("more", string(noise[1:]))
 		w.run("-c", "http.extraHeader=Expect: 100-continue", "push", "-q", "origin", "main")
+		if n := s.count("git-receive-pack", "chunked=true"); n < 2 {
+			t.Errorf("%d chunked pushes", n)
+		}
 		g.run("clone", "-q", s.url("ro", "r"), "back")
 		if got, err := os.ReadFile(filepath.Join(g.dir, "back", "noise")); err != nil || !bytes.Equal(got, noise) {
 			t.Errorf("%d bytes came back, %v", len(got), err)
@@ -255,8 +266,69 @@ func TestGitManyTags(t *testing.T) {
 		if got := len(strings.Fields(c.run("tag"))); got != 500 {
 			t.Errorf("%d tags", got)
 		}
+		if s.count("git-upload-pack", "encoding=gzip") == 0 {
+			t.Error("no request was compressed")
+		}
 		c.run("fsck", "--full")
 	})
+}
+
+// TestGitNegotiation fetches into a clone with hundreds of commits of its own,
+// so that client and server go through several rounds.
+func TestGitNegotiation(t *testing.T) {
+	everyVersion(t, func(t *testing.T, s *server, g git) {
+		w := seed(s, g, 3)
+		g.run("clone", "-q", s.url("ro", "r"), "busy")
+		c := git{t, filepath.Join(g.dir, "busy"), g.version}
+		var stream strings.Builder
+		for i := range 400 {
+			fmt.Fprintf(&stream, "commit refs/heads/own\ncommitter C <c@example.com> %d +0000\ndata 1\nx\n", 1700000001+i)
+			if i == 0 {
+				fmt.Fprintf(&stream, "from %s\n", c.run("rev-parse", "HEAD~1"))
+			}
+		}
+		fastImport(t, c.dir, stream.String())
+		w.commit("new", "new")
+		w.run("push", "-q", "origin", "main")
+		before := s.count("POST", "git-upload-pack")
+		c.run("fetch", "-q", "origin")
+		if rounds := s.count("POST", "git-upload-pack") - before; rounds < 3 {
+			t.Errorf("%d rounds", rounds)
+		}
+		if c.run("rev-parse", "origin/main") != w.run("rev-parse", "main") {
+			t.Error("the new commit did not arrive")
+		}
+		c.run("fsck", "--full")
+	})
+}
+
+// TestGitHTTP2 runs the essentials over HTTP/2.
+func TestGitHTTP2(t *testing.T) {
+	s := start(t, wiretest.New(t))
+	s.Close()
+	s.Server = httptest.NewUnstartedServer(s)
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Server.Close)
+	g := git{t, t.TempDir(), 2}
+	remote := strings.Replace(s.URL, "https://", "https://t:rw@", 1) + "/r.git"
+	g.run("-c", "http.sslVerify=false", "clone", "-q", remote, "work")
+	w := git{t, filepath.Join(g.dir, "work"), 2}
+	w.run("config", "http.sslVerify", "false")
+	noise := make([]byte, 2<<20)
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	w.commit("noise", string(noise))
+	w.run("push", "-q", "origin", "HEAD:main")
+	g.run("-c", "http.sslVerify=false", "clone", "-q", remote, "back")
+	git{t, filepath.Join(g.dir, "back"), 2}.run("fsck", "--full")
+	s.backend.repo.Early = "over quota"
+	w.commit("more", string(noise[1:]))
+	w.refuse("over quota", "push", "origin", "HEAD:main")
+	if s.count("HTTP/2 POST", "git-receive-pack", "chunked=true") == 0 {
+		t.Error("no push came over HTTP/2")
+	}
 }
 
 // TestGitKinds checks that the kinds of remote reach the backend, and that a
@@ -264,13 +336,17 @@ func TestGitManyTags(t *testing.T) {
 func TestGitKinds(t *testing.T) {
 	everyVersion(t, func(t *testing.T, s *server, g git) {
 		w := seed(s, g, 1)
-		w.run("push", "-q", s.url("rw", "r+ephemeral"), "main:e")
-		w.run("push", "-q", s.url("rw", "r+import"), "main:i")
-		s.backend.mu.Lock()
-		kinds := s.backend.kinds[len(s.backend.kinds)-2:]
-		s.backend.mu.Unlock()
-		if kinds[0] != githttp.Import && kinds[1] != githttp.Import {
-			t.Errorf("kinds %v", kinds)
+		for suffix, want := range map[string]githttp.Kind{"": githttp.Normal, "+ephemeral": githttp.Ephemeral, "+import": githttp.Import} {
+			s.backend.mu.Lock()
+			s.backend.kinds = nil
+			s.backend.mu.Unlock()
+			w.run("push", "-q", s.url("rw", "r"+suffix), "main:to"+want.String())
+			s.backend.mu.Lock()
+			kinds := s.backend.kinds
+			s.backend.mu.Unlock()
+			if len(kinds) < 2 || slices.ContainsFunc(kinds, func(k githttp.Kind) bool { return k != want }) {
+				t.Errorf("a push to r%s reached the backend as %v", suffix, kinds)
+			}
 		}
 		g.refuse("write-only", "ls-remote", s.url("rw", "r+import"))
 		g.refuse("repository not found", "ls-remote", s.url("rw", "none"))
@@ -279,24 +355,67 @@ func TestGitKinds(t *testing.T) {
 	})
 }
 
-// TestGitSlowServer: keepalives hold a client that would give up on silence.
+// impatientProxy stands between client and server and drops a connection when
+// the server is silent for two seconds.
+func impatientProxy(t *testing.T, s *server) *httptest.Server {
+	t.Helper()
+	target, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
+	proxy.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			return impatientConn{c}, err
+		},
+	}
+	front := httptest.NewServer(proxy)
+	t.Cleanup(front.Close)
+	return front
+}
+
+type impatientConn struct{ net.Conn }
+
+func (c impatientConn) Read(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
+}
+
+// TestGitSlowServer: keepalives hold a proxy that gives up on silence, and
+// without them it does give up.
 func TestGitSlowServer(t *testing.T) {
-	everyVersion(t, func(t *testing.T, _ *server, g git) {
-		repo := wiretest.New(t)
-		s := start(t, repo, func(h *githttp.Handler) { h.Wire.Keepalive = 10 * time.Millisecond })
-		w := seed(s, g, 1)
-		repo.Hold = func(ctx context.Context) {
-			select {
-			case <-time.After(1500 * time.Millisecond):
-			case <-ctx.Done():
+	for _, row := range []struct {
+		version   int
+		keepalive time.Duration
+	}{{0, 50 * time.Millisecond}, {2, 50 * time.Millisecond}, {2, time.Hour}} {
+		t.Run(fmt.Sprintf("v%d every %s", row.version, row.keepalive), func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			repo := wiretest.New(t)
+			s := start(t, repo, func(h *githttp.Handler) { h.Wire.Keepalive = row.keepalive })
+			g := git{t, t.TempDir(), row.version}
+			w := seed(s, g, 1)
+			repo.Hold = func(ctx context.Context) {
+				select {
+				case <-time.After(3 * time.Second):
+				case <-ctx.Done():
+				}
 			}
-		}
-		// curl gives up when less than this arrives for a second.
-		impatient := []string{"-c", "http.lowSpeedLimit=100", "-c", "http.lowSpeedTime=1"}
-		g.run(append(impatient, "clone", "-q", s.url("ro", "r"), "slow")...)
-		w.commit("x", "x")
-		w.run(append(impatient, "push", "-q", "origin", "main")...)
-	})
+			remote := strings.Replace(impatientProxy(t, s).URL, "http://", "http://t:rw@", 1) + "/r.git"
+			w.commit("x", "x")
+			if row.keepalive == time.Hour {
+				g.refuse("RPC failed", "clone", remote, "slow")
+				w.refuse("RPC failed", "push", remote, "main")
+				return
+			}
+			g.run("clone", "-q", remote, "slow")
+			w.run("push", "-q", remote, "main")
+		})
+	}
 }
 
 // fastImport feeds git fast-import.
