@@ -1,0 +1,67 @@
+// Package api holds the wire types of Cairn's REST interface: what each route
+// takes and answers. It has no logic; servers and clients share it.
+//
+// Routes answer at two paths, a legacy one below /api/v1 and a preferred one
+// below /api, and take two vocabularies on either. Where a request has a
+// standard and a legacy name for one thing, the standard one wins when both are
+// sent; responses carry both.
+//
+// The tag "query" names a query parameter, the tag "json" a member of the body.
+// A field with both is taken from the body when the body has it.
+package api
+
+// Error is the body of every answer that is not a success. The members beside
+// Message and Code are those of RFC 9457.
+type Error struct {
+	// Message says in one sentence what was refused, why, and what to do.
+	Message string `json:"error"`
+	// Code is a stable word for programs.
+	Code   Code   `json:"code"`
+	Status int    `json:"status"`
+	Title  string `json:"title"`
+	Detail string `json:"detail"` // the same as Message
+	Type   string `json:"type"`   // "about:blank"
+	// Result is there when a route that writes commits refuses.
+	Result *UpdateResult `json:"result,omitempty"`
+}
+
+// Code is a stable, machine-readable kind of refusal.
+type Code string
+
+// The codes of refusals, with their status. A refused token has status 401 and
+// one of the codes that begin with "token_".
+const (
+	Invalid           Code = "invalid"               // 400
+	Unsupported       Code = "not_available"         // 400: known, and not offered by this server
+	Unauthorized      Code = "unauthorized"          // 401
+	ScopeMissing      Code = "scope_missing"         // 403
+	Denied            Code = "denied_by_policy"      // 403
+	NotFound          Code = "not_found"             // 404
+	RepositoryMissing Code = "repository_not_found"  // 404
+	MethodNotAllowed  Code = "method_not_allowed"    // 405
+	Timeout           Code = "timeout"               // 408
+	RepositoryDeleted Code = "repository_deleted"    // 409
+	AlreadyExists     Code = "already_exists"        // 409
+	Stale             Code = "stale"                 // 409
+	Conflict          Code = "conflict"              // 409
+	DefaultBranch     Code = "default_branch"        // 409
+	NoChanges         Code = "no_changes"            // 412
+	Precondition      Code = "precondition_failed"   // 412: a conditional request
+	TooLarge          Code = "payload_too_large"     // 413
+	Range             Code = "range_not_satisfiable" // 416
+	Limited           Code = "rate_limited"          // 429
+	Internal          Code = "internal"              // 500
+	Unavailable       Code = "unavailable"           // 503
+	TokenMissing      Code = "token_missing"         // 401
+	TokenMalformed    Code = "token_malformed"       // 401
+	TokenExpired      Code = "token_expired"         // 401
+	TokenNotYetValid  Code = "token_not_yet_valid"   // 401
+	TokenSignature    Code = "token_signature"       // 401
+	TokenAlgorithm    Code = "token_algorithm"       // 401
+	TokenUnknownKey   Code = "token_unknown_key"     // 401
+	TokenSuperseded   Code = "token_superseded"      // 401
+	TokenLifetime     Code = "token_lifetime"        // 401
+)
+
+// None is the request of a route that takes nothing beyond its path.
+type None struct{}
