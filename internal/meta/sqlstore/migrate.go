@@ -66,6 +66,9 @@ func migrateOnce(ctx context.Context, provider *goose.Provider) error {
 	if current > target {
 		return fmt.Errorf("%w: it has schema version %d, this program knows %d; use a newer program", meta.ErrTooNew, current, target)
 	}
+	if current == target {
+		return nil
+	}
 	if _, err := provider.Up(ctx); err != nil {
 		return fmt.Errorf("schema migration: %w", err)
 	}
