@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
@@ -41,6 +42,14 @@ type Config struct {
 	AnswerBytes int64
 	// Limits bound what a request may ask for.
 	Limits Limits
+	// Blobs is where the packs of ODB are, for sweeps and checks.
+	Blobs blob.Store
+	// Scratch is a local directory for what does not fit in memory while a push
+	// or commit arrives.
+	Scratch string
+	// Lease is how long this process counts as alive after a heartbeat; 0 means
+	// DefaultLease.
+	Lease time.Duration
 }
 
 // Engine serves all repositories of one metadata store. It is safe for
@@ -51,6 +60,7 @@ type Engine struct {
 	flights singleflight.Group
 	answers *lru.Cache[answerKey, []byte]
 	last    *lru.Cache[lastKey, lastValue]
+	writing
 }
 
 // New returns an Engine.
@@ -67,8 +77,12 @@ func New(cfg Config) *Engine {
 	if cfg.AnswerBytes == 0 {
 		cfg.AnswerBytes = DefaultAnswerBytes
 	}
+	if cfg.Lease == 0 {
+		cfg.Lease = DefaultLease
+	}
 	return &Engine{
 		cfg:     cfg,
+		writing: writing{skew: clockSkew},
 		views:   lru.New[meta.RepoID, *View](cfg.CacheBytes),
 		answers: lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:    lru.New[lastKey, lastValue](cfg.CacheBytes / 16),

@@ -102,10 +102,3 @@ type ReplayError struct{ Recorded meta.Idempotency }
 func (e *ReplayError) Error() string {
 	return fmt.Sprintf("idempotency key %q was used before", e.Recorded.Key)
 }
-
-// UnsignedError refuses commits to a ref that accepts only signed ones.
-type UnsignedError struct{ Ref string }
-
-func (e *UnsignedError) Error() string {
-	return fmt.Sprintf("push denied by policy: %q takes only signed commits and no signing keys are registered", e.Ref)
-}

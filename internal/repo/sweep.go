@@ -1,0 +1,123 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+const (
+	// sweepEvery is how often a server looks for bytes to remove.
+	sweepEvery = 5 * time.Minute
+	// clockSkew is by how much the clocks of processes and of the metadata store
+	// may differ.
+	clockSkew = time.Minute
+	// sweepBatch is how many retired keys are removed at a time.
+	sweepBatch = 256
+)
+
+// SweepResult counts what a sweep removed.
+type SweepResult struct {
+	Uploads int // never published
+	Retired int // published once and used by nobody any more
+}
+
+// Sweep removes the bytes of uploads whose process is gone, and bytes retired
+// before the oldest operation of every live process began. It may run on any
+// number of processes at once.
+func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
+	var res SweepResult
+	live, err := e.cfg.Meta.Processes(ctx)
+	if err != nil {
+		return res, fmt.Errorf("sweep: %w", err)
+	}
+	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res))
+	return res, err
+}
+
+// oldestOperation is a time before which no running operation of a process
+// began.
+func oldestOperation(p meta.Process) time.Time {
+	if p.Oldest.IsZero() || p.Renewed.Before(p.Oldest) {
+		return p.Renewed // one may have begun since
+	}
+	return p.Oldest
+}
+
+func (e *Engine) sweepUploads(ctx context.Context, live []meta.Process, res *SweepResult) error {
+	since := make(map[string]time.Time, len(live))
+	for _, p := range live {
+		since[p.ID] = oldestOperation(p).Add(-e.skew)
+	}
+	uploads, err := e.cfg.Meta.Uploads(ctx)
+	if err != nil {
+		return fmt.Errorf("sweep uploads: %w", err)
+	}
+	for _, u := range uploads {
+		oldest, alive := since[u.Process]
+		if !alive {
+			oldest = e.cfg.Clock().Add(-e.skew)
+		}
+		if !u.At.Before(oldest) {
+			continue
+		}
+		if err := e.removeKey(ctx, u.Key); err != nil {
+			return err
+		}
+		if err := e.cfg.Meta.EndUpload(ctx, u.Key); err != nil {
+			return fmt.Errorf("end upload %q: %w", u.Key, err)
+		}
+		res.Uploads++
+	}
+	return nil
+}
+
+func (e *Engine) sweepRetired(ctx context.Context, live []meta.Process, res *SweepResult) error {
+	before := e.cfg.Clock()
+	for _, p := range live {
+		if oldest := oldestOperation(p); oldest.Before(before) {
+			before = oldest
+		}
+	}
+	before = before.Add(-e.skew)
+	for {
+		retired, err := e.cfg.Meta.Retired(ctx, before, sweepBatch)
+		if err != nil {
+			return fmt.Errorf("sweep retired bytes: %w", err)
+		}
+		keys := make([]string, len(retired))
+		for i, r := range retired {
+			keys[i] = r.Key
+			if err := e.removeKey(ctx, r.Key); err != nil {
+				return err
+			}
+		}
+		if len(keys) > 0 {
+			if err := e.cfg.Meta.ForgetRetired(ctx, keys); err != nil {
+				return fmt.Errorf("forget retired bytes: %w", err)
+			}
+		}
+		res.Retired += len(keys)
+		if len(retired) < sweepBatch {
+			return nil
+		}
+	}
+}
+
+// removeKey removes the blobs of one pack. The pack itself goes first: what is
+// left without it is never mistaken for a pack.
+func (e *Engine) removeKey(ctx context.Context, key string) error {
+	for _, suffix := range packSuffixes {
+		if err := e.cfg.Blobs.Delete(ctx, blob.Key(key+suffix)); err != nil {
+			return fmt.Errorf("remove %q: %w", key+suffix, err)
+		}
+	}
+	return nil
+}
+
+var packSuffixes = [...]string{odb.PackSuffix, odb.IndexSuffix, odb.GraphSuffix}

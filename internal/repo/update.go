@@ -1,0 +1,347 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/pack"
+	"github.com/cairnstate/cairn/internal/git/refname"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+	"github.com/cairnstate/cairn/internal/policy"
+)
+
+// maxAttempts bounds how often a change is tried again after it lost a race
+// that the client need not know of.
+const maxAttempts = 64
+
+// Writer says who changes a repository and what that one may do.
+type Writer struct {
+	Org     meta.OrgID
+	OrgName string
+	Subject string
+	// Token is compared with floors when the change is written; nil is an
+	// operator, whom no floor stops.
+	Token    *meta.TokenStamp
+	Policies policy.List
+	// Route says what the change came through, for the ref log.
+	Route string
+}
+
+// RefUpdate asks that one ref gets the value New (zero: none).
+type RefUpdate struct {
+	Name string // full stored name
+	// Old is the value that the ref must have, zero for none; with AnyOld it may
+	// have any.
+	Old    object.ID
+	AnyOld bool
+	New    object.ID
+	// descends says that New is a commit made upon Old.
+	descends bool
+}
+
+// Update is a change of refs, all or none, with the objects they need.
+// New values must be reachable in the repository or be in Pack.
+type Update struct {
+	Refs []RefUpdate
+	Pack *meta.PackWrite
+	// Untidy says that Pack holds objects that none of New reaches.
+	Untidy      bool
+	Idempotency *meta.Idempotency
+
+	pending   *odb.Pack        // Pack as it is read before it is visible
+	published func() *odb.Pack // called once Pack is visible; returns it if it is open
+}
+
+// Outcome is what an applied update did.
+type Outcome struct {
+	// Version is the repository's version after the update, or the one it was
+	// read at when every ref had its new value already and nothing was written.
+	Version int64
+	// Moved are the refs that got another value, with the one they had.
+	Moved []RefUpdate
+}
+
+// Update is the one function that changes refs. It decides names, the
+// repository's rules and the token's policies, then writes the refs, the pack,
+// the events and the log in one Change. A ref that has its new value already is
+// left as it is.
+//
+// Refusals are *policy.DeniedError, *StaleError, *RefPathError,
+// *DefaultBranchError, *InvalidError, *SupersededError, *GoneError,
+// *ConflictError and *ReplayError; nothing was written then. After any other
+// error the update may have been written.
+func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outcome, error) {
+	for range maxAttempts {
+		change, moved, err := e.plan(ctx, w, v, u)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if len(moved) == 0 && change.Idempotency == nil {
+			return Outcome{Version: v.Repo().Version}, nil
+		}
+		if u.Pack != nil && !u.Pack.Inline && !e.holdsLease() {
+			return Outcome{}, ErrLeaseLost
+		}
+		verdict, err := e.cfg.Meta.Apply(ctx, change)
+		if err != nil {
+			if errors.Is(err, meta.ErrNotApplied) {
+				return Outcome{}, fmt.Errorf("write refs: %w", err)
+			}
+			return Outcome{}, &unknownOutcomeError{err}
+		}
+		if verdict.Applied {
+			e.rules.applied(change.Repo, verdict.Version, false)
+			var added *odb.Pack
+			if change.AddPack != nil && u.published != nil {
+				added = u.published()
+			}
+			e.advance(ctx, v, verdict.Version, &change, added)
+			return Outcome{Version: verdict.Version, Moved: moved}, nil
+		}
+		if verdict.Conflict.Kind != meta.ConflictRef {
+			return Outcome{}, refusal(change, verdict.Conflict)
+		}
+		// A ref moved since the view was made: look again. Whether that makes the
+		// update stale is decided by plan.
+		if v, err = e.renew(ctx, v); err != nil {
+			return Outcome{}, err
+		}
+	}
+	return Outcome{}, &ConflictError{Ref: u.Refs[0].Name}
+}
+
+// plan decides an update against one view and returns the Change that makes it.
+func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Change, []RefUpdate, error) {
+	r := v.Repo()
+	c := meta.Change{Org: r.Org, Repo: r.ID, Token: w.Token, Route: w.Route, Subject: w.Subject, Untidy: u.Untidy, Idempotency: u.Idempotency}
+	rules, err := e.rules.of(ctx, e.cfg.Meta, r)
+	if err != nil {
+		return c, nil, err
+	}
+	objects, err := v.objects(ctx, u.pending)
+	if err != nil {
+		return c, nil, err
+	}
+	var moved []RefUpdate
+	var refused error // of the first ref, unless a policy refuses another
+	for _, ref := range u.Refs {
+		d := decision{engine: e, writer: w, view: v, rules: rules, objects: objects, ref: ref}
+		current, err := d.decide(ctx)
+		var denied *policy.DeniedError
+		if errors.As(err, &denied) {
+			return c, nil, err
+		}
+		var bad *InvalidError
+		if errors.As(err, &bad) {
+			err = &refError{ref: ref.Name, err: bad}
+		}
+		if err != nil && refused == nil {
+			refused = err
+		}
+		if err != nil || current == ref.New {
+			continue
+		}
+		c.Refs = append(c.Refs, meta.RefWrite{Name: ref.Name, Old: current, New: ref.New, Peeled: d.peeled})
+		c.Untidy = c.Untidy || d.kind == policy.Force || d.kind == policy.Delete
+		ref.Old = current
+		moved = append(moved, ref)
+	}
+	if refused != nil {
+		return c, nil, refused
+	}
+	if len(moved) > 0 {
+		c.AddPack = u.Pack
+	}
+	c.Events = pushEvents(w, r, moved, e.cfg.Clock())
+	return c, moved, nil
+}
+
+// decision is the judgement of one ref of an update.
+type decision struct {
+	engine  *Engine
+	writer  Writer
+	view    *View
+	rules   []policy.Protection
+	objects *objects
+	ref     RefUpdate
+
+	kind   policy.Kind
+	peeled object.ID
+}
+
+// decide returns the value that the ref has now, or why it may not move. A
+// policy's refusal comes before that of a stale value.
+func (d *decision) decide(ctx context.Context) (object.ID, error) {
+	ref := d.ref
+	if err := CheckStoredName(ref.Name); err != nil {
+		return object.Zero, err
+	}
+	current := d.view.valueOf(ref.Name)
+	old := ref.Old
+	if ref.AnyOld {
+		old = current
+	}
+	if current == ref.New {
+		return current, nil
+	}
+	var err error
+	if d.kind, err = d.kindOf(ctx, old); err != nil {
+		return object.Zero, err
+	}
+	if err := policy.Decide(d.writer.Policies, d.rules, policy.Update{Ref: ref.Name, Kind: d.kind}); err != nil {
+		return object.Zero, err
+	}
+	if err := d.checkSigned(ctx, old); err != nil {
+		return object.Zero, err
+	}
+	if ref.New.IsZero() && ref.Name == refname.Branch(d.view.Repo().DefaultBranch) {
+		return object.Zero, &DefaultBranchError{Branch: d.view.Repo().DefaultBranch}
+	}
+	if old != current {
+		return object.Zero, &StaleError{Ref: ref.Name, Current: current}
+	}
+	return current, d.checkTarget(ctx)
+}
+
+// kindOf says how the update changes the ref from old.
+func (d *decision) kindOf(ctx context.Context, old object.ID) (policy.Kind, error) {
+	switch {
+	case d.ref.New.IsZero():
+		return policy.Delete, nil
+	case old.IsZero():
+		return policy.Create, nil
+	case d.ref.descends:
+		return policy.FastForward, nil
+	}
+	forward, err := d.forward(ctx, old, d.ref.New)
+	if err != nil {
+		return 0, err
+	}
+	if forward {
+		return policy.FastForward, nil
+	}
+	return policy.Force, nil
+}
+
+// forward reports whether the commit that b points to descends from that of a.
+func (d *decision) forward(ctx context.Context, a, b object.ID) (bool, error) {
+	if !d.objects.db.Has(a) {
+		return false, nil // a client's idea of a value that was never here
+	}
+	oldID, oldType, err := d.objects.peel(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	newID, newType, err := d.objects.peel(ctx, b)
+	if err != nil || oldType != object.Commit || newType != object.Commit {
+		return false, err
+	}
+	return d.objects.isAncestor(ctx, oldID, newID)
+}
+
+// checkSigned refuses new commits where only signed ones are taken: no key that
+// could verify a signature is registered.
+func (d *decision) checkSigned(ctx context.Context, old object.ID) error {
+	if d.ref.New.IsZero() || !policy.NeedsSignature(d.writer.Policies, d.rules, d.ref.Name) {
+		return nil
+	}
+	if !old.IsZero() && d.kind == policy.Force {
+		if back, err := d.forward(ctx, d.ref.New, old); err != nil || back {
+			return err
+		}
+	}
+	return &policy.DeniedError{Ref: d.ref.Name, Reason: "push denied by policy: only signed commits are taken here and no signing keys are registered"}
+}
+
+// checkTarget checks what the ref would point to.
+func (d *decision) checkTarget(ctx context.Context) error {
+	ref := d.ref
+	if ref.New.IsZero() || ref.descends {
+		return nil
+	}
+	id, typ, err := d.objects.peel(ctx, ref.New)
+	if err != nil {
+		return err
+	}
+	if id != ref.New {
+		d.peeled = id
+	}
+	inner, _ := refname.SplitEphemeral(ref.Name)
+	if refname.IsBranch(inner) && (typ != object.Commit || id != ref.New) {
+		return invalid("branch %q cannot point to %s, which is not a commit", refname.Short(inner), ref.New)
+	}
+	return nil
+}
+
+// CheckStoredName checks a full ref name as it is stored: "refs/…", or the same
+// below the ephemeral namespace. The error is an *InvalidError.
+func CheckStoredName(name string) error {
+	inner, _ := refname.SplitEphemeral(name)
+	for _, n := range []string{name, inner} {
+		if err := refname.Check(n); err != nil {
+			return &InvalidError{Reason: err.Error()}
+		}
+	}
+	if !strings.HasPrefix(inner, "refs/") {
+		return invalid("invalid ref name %q: it is outside refs/", name)
+	}
+	if len(name) > meta.MaxName {
+		return invalid("invalid ref name %.64q: it is longer than %d bytes", name, meta.MaxName)
+	}
+	if strings.HasPrefix(inner, "refs/namespaces/") {
+		return invalid("invalid ref name %q: refs/namespaces/ is reserved", name)
+	}
+	return nil
+}
+
+// refusal turns a conflict into the error that tells it.
+func refusal(c meta.Change, conflict *meta.Conflict) error {
+	switch conflict.Kind {
+	case meta.ConflictRef:
+		return &StaleError{Ref: conflict.Ref, Current: conflict.Current}
+	case meta.ConflictRefPath:
+		return &RefPathError{Ref: conflict.Ref, Other: conflict.Other}
+	case meta.ConflictRepoGone, meta.ConflictOrgGone:
+		return &GoneError{Repo: c.Repo}
+	case meta.ConflictFloor:
+		return &SupersededError{}
+	case meta.ConflictReplay:
+		return &ReplayError{Recorded: *conflict.Replay}
+	}
+	return fmt.Errorf("change of repository %d refused: %s", c.Repo, conflict.Kind)
+}
+
+// unknownOutcomeError is a fault after which a Change may have been applied.
+type unknownOutcomeError struct{ err error }
+
+func (e *unknownOutcomeError) Error() string { return "write refs: " + e.err.Error() }
+
+// Unwrap returns the fault.
+func (e *unknownOutcomeError) Unwrap() error { return e.err }
+
+// refError is a refusal of one ref whose own error does not name it.
+type refError struct {
+	ref string
+	err error
+}
+
+func (e *refError) Error() string { return fmt.Sprintf("ref %q: %v", e.ref, e.err) }
+
+// Unwrap returns the refusal.
+func (e *refError) Unwrap() error { return e.err }
+
+// publish makes an update with the pack in file, which it ends unless the
+// update certainly failed or needed no pack: then the caller aborts it.
+func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file *odb.PackFile, idx *pack.Index) (Outcome, error) {
+	u.published = func() *odb.Pack { return file.Published(idx) }
+	out, err := e.Update(ctx, w, v, u)
+	var unknown *unknownOutcomeError
+	if errors.As(err, &unknown) {
+		file.Leave() // its bytes may be visible
+	}
+	return out, err
+}

@@ -1,0 +1,119 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/refname"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// DefaultLease is how long a process counts as alive after a heartbeat.
+const DefaultLease = 30 * time.Second
+
+// writing is the part of an Engine that writes need.
+type writing struct {
+	rules      ruleCache
+	lanes      lanes
+	operations operations
+	skew       time.Duration // see clockSkew
+}
+
+// renew returns a view of the repository as it is now.
+func (e *Engine) renew(ctx context.Context, v *View) (*View, error) {
+	r, err := e.row(ctx, v.repo.ID)
+	if err != nil {
+		return nil, err
+	}
+	return e.View(ctx, r)
+}
+
+// row reads the row of a live repository.
+func (e *Engine) row(ctx context.Context, id meta.RepoID) (meta.Repo, error) {
+	r, err := e.cfg.Meta.Repo(ctx, id)
+	if errors.Is(err, meta.ErrNotFound) || err == nil && !r.Deleted.IsZero() {
+		return r, &GoneError{Repo: id}
+	}
+	if err != nil {
+		return r, fmt.Errorf("read repository: %w", err)
+	}
+	return r, nil
+}
+
+// newest returns the newest view of v's repository that is at hand.
+func (e *Engine) newest(v *View) *View {
+	if now, ok := e.views.Get(v.repo.ID); ok && now.repo.Version > v.repo.Version {
+		return now
+	}
+	return v
+}
+
+// advance keeps the view that an applied Change makes of v, so that it need not
+// be read. added is the pack of the Change, nil when it is not open.
+func (e *Engine) advance(ctx context.Context, v *View, version int64, c *meta.Change, added *odb.Pack) {
+	if version != v.repo.Version+1 || (added == nil) != (c.AddPack == nil) {
+		return // another Change came between
+	}
+	entries := make([]meta.RefLogEntry, len(c.Refs))
+	for i, w := range c.Refs {
+		if w.Old.IsZero() {
+			return // the time of creation is the metadata store's to tell
+		}
+		entries[i] = meta.RefLogEntry{Version: version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled}
+	}
+	next := &View{engine: e, repo: v.repo, refs: v.refs.apply(entries)}
+	next.repo.Version = version
+	next.repo.Tidy = v.repo.Tidy && !c.Untidy
+	if added != nil {
+		next.repo.PackSet = -version // its id was not read
+	}
+	next.inherit(v, entries)
+	if added != nil {
+		db, err := v.DB(ctx)
+		if err != nil {
+			return
+		}
+		next.db = db.With(added)
+	}
+	if now, ok := e.views.Get(v.repo.ID); !ok || now.repo.Version < version {
+		e.views.Put(v.repo.ID, next, next.bytes())
+	}
+}
+
+// valueOf returns the value of a ref, zero when it does not exist.
+func (v *View) valueOf(name string) object.ID {
+	ref, _ := v.refs.get(name)
+	return ref.ID
+}
+
+// hasBranches reports whether the repository has a branch in either namespace.
+func (v *View) hasBranches() bool {
+	some := false
+	for _, prefix := range []string{refname.HeadsPrefix, refname.Ephemeral(refname.HeadsPrefix)} {
+		v.refs.each(prefix, "", func(meta.Ref) bool {
+			some = true
+			return false
+		})
+	}
+	return some
+}
+
+// branchName returns the stored name of a branch. The error is an *InvalidError.
+func branchName(short string, ephemeral bool) (string, error) {
+	full := refname.Branch(short)
+	if short == "" || strings.HasPrefix(short, "-") || strings.HasPrefix(short, "refs/") {
+		return "", invalid("invalid branch name %q", short)
+	}
+	if ephemeral {
+		full = refname.Ephemeral(full)
+	}
+	if err := CheckStoredName(full); err != nil {
+		return "", invalid("invalid branch name %q: %v", short, err)
+	}
+	return full, nil
+}
