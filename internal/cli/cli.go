@@ -1,0 +1,186 @@
+// Package cli is the command line of Cairn: one file for each command, which
+// turns flags into one call and its result into text or JSON.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// version is stamped at build time with -ldflags.
+var version = "unknown"
+
+// Env is everything outside that a command may touch.
+type Env struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	ReadFile       func(string) ([]byte, error)
+	Now            func() time.Time
+}
+
+// System is the Env of the running process.
+func System() Env {
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, ReadFile: os.ReadFile, Now: time.Now}
+}
+
+// Exit codes, for every command.
+const (
+	exitDone     = 0
+	exitFailed   = 1
+	exitUsage    = 2
+	exitStale    = 3
+	exitNotFound = 4
+	exitDenied   = 5
+	exitBusy     = 6
+	exitPartial  = 7
+)
+
+// usageError marks an error of the command line itself.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// exitError carries the exit code of a command that was run and ended.
+type exitError struct{ code int }
+
+func (e exitError) Error() string { return fmt.Sprintf("command ended with status %d", e.code) }
+
+// Main runs one command line and returns its exit code. Errors are printed as
+// one line on standard error.
+func Main(ctx context.Context, args []string, env Env) int {
+	root := newRoot(env)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if e, ok := errors.AsType[exitError](err); ok {
+		return e.code
+	}
+	if err != nil {
+		fmt.Fprintf(env.Stderr, "cairn: %s\n", message(err))
+	}
+	return exitCode(err)
+}
+
+// message is what the person at the terminal reads.
+func message(err error) string {
+	if p := service.Public(err); p.Code != service.Internal {
+		return p.Message
+	}
+	return err.Error()
+}
+
+// exitCode maps errors to exit codes, in one place.
+func exitCode(err error) int {
+	if err == nil {
+		return exitDone
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	if _, ok := errors.AsType[*config.UsageError](err); ok {
+		return exitUsage
+	}
+	switch p := service.Public(err); p.Status() {
+	case 400:
+		return exitUsage
+	case 401, 403:
+		return exitDenied
+	case 404:
+		return exitNotFound
+	case 409, 412:
+		if p.Code == service.Stale {
+			return exitStale
+		}
+		return exitFailed
+	case 429, 503:
+		return exitBusy
+	}
+	return exitFailed
+}
+
+func newRoot(env Env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cairn",
+		Short: "Cairn keeps the state of AI-agent sandboxes",
+		Long: `Cairn keeps the state of AI-agent sandboxes, so that work continues in the next
+sandbox exactly where the last one stopped: a Git server made for machines, in one
+program.
+
+Exit codes: 0 done; 1 failed; 2 usage; 3 stale (something moved: stop); 4 not
+found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetIn(env.Stdin)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		newDev(env), newServe(env), newOrg(env), newRepo(env), newToken(env), newURL(env),
+		newFsck(env), newDoctor(env), newVersion(env),
+	)
+	markUsage(root)
+	return root
+}
+
+// markUsage makes wrong flags and arguments of every command usage errors.
+func markUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		}
+	}
+	if cmd.HasSubCommands() && cmd.Run == nil && cmd.RunE == nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q for %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())
+			}
+			return nil
+		}
+		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+	for _, sub := range cmd.Commands() {
+		markUsage(sub)
+	}
+}
+
+// printJSON writes one JSON document.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func newVersion(env Env) *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return printJSON(env.Stdout, map[string]string{"version": version})
+			}
+			_, err := fmt.Fprintln(env.Stdout, "cairn", version)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	return cmd
+}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/server"
+)
+
+// errDamage is what fsck ends with when an invariant is broken.
+var errDamage = errors.New("damage was found")
+
+type fsckOptions struct {
+	org, repo string
+	json      bool
+}
+
+// fsckRow is one broken invariant as printed.
+type fsckRow struct {
+	Org    string `json:"org,omitempty"`
+	Repo   string `json:"repo,omitempty"`
+	Kind   string `json:"kind"`
+	Detail string `json:"detail"`
+}
+
+// fsckRun collects what one check found.
+type fsckRun struct {
+	env     Env
+	o       fsckOptions
+	st      *server.Storage
+	rows    []fsckRow
+	repos   int
+	damaged bool
+}
+
+func newFsck(env Env) *cobra.Command {
+	var o fsckOptions
+	cmd := &cobra.Command{
+		Use: "fsck", Short: "Check that everything is there and whole", Args: cobra.NoArgs,
+		Long: `Read every pack of every repository and check it: checksums, indexes, that every ref
+resolves and that everything it reaches is there. Bytes that nothing names are listed
+and are no damage. It works while the server runs. Exit code 1 when damage was found.`,
+	}
+	load := settings(cmd, env, true)
+	f := cmd.Flags()
+	f.StringVar(&o.org, "org", "", "only the repositories of this `ORG`")
+	f.StringVar(&o.repo, "repo", "", "only this `REPOSITORY` (needs --org)")
+	f.BoolVar(&o.json, "json", false, "print one JSON document")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if o.repo != "" && o.org == "" {
+			return usagef("--repo needs --org")
+		}
+		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
+			ctx, stop := context.WithCancel(c.Context())
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				// The heartbeat keeps bytes that are being read from being swept.
+				st.Engine.Run(ctx, func(err error) { fmt.Fprintf(env.Stderr, "cairn: %s\n", message(err)) })
+			}()
+			run := &fsckRun{env: env, o: o, st: st, rows: []fsckRow{}}
+			err := run.all(ctx)
+			stop()
+			<-ended
+			if err != nil {
+				return err
+			}
+			return run.summary()
+		})
+	}
+	return cmd
+}
+
+func (r *fsckRun) all(ctx context.Context) error {
+	if r.o.repo != "" {
+		org, repo, err := operator(r.st, r.env).Repo(ctx, r.o.org, r.o.repo)
+		if err != nil {
+			return err
+		}
+		return r.one(ctx, org, repo)
+	}
+	if r.o.org != "" {
+		org, err := operator(r.st, r.env).Org(ctx, r.o.org)
+		if err != nil {
+			return err
+		}
+		return r.org(ctx, org)
+	}
+	for after := ""; ; {
+		orgs, err := r.st.Meta.ListOrgs(ctx, after, 1000)
+		if err != nil {
+			return err
+		}
+		if len(orgs) == 0 {
+			break
+		}
+		for _, org := range orgs {
+			after = org.Name
+			if err := r.org(ctx, org); err != nil {
+				return err
+			}
+		}
+	}
+	return r.st.Engine.FsckBlobs(ctx, func(f repo.Finding) { r.found(meta.Org{}, meta.Repo{}, f) })
+}
+
+func (r *fsckRun) org(ctx context.Context, org meta.Org) error {
+	q := meta.RepoQuery{Org: org.ID, Limit: 1000}
+	for {
+		repos, err := r.st.Meta.ListRepos(ctx, q)
+		if err != nil || len(repos) == 0 {
+			return err
+		}
+		for _, repo := range repos {
+			q.BeforeCreated, q.BeforeID = repo.CreatedAt, repo.ID
+			if err := r.one(ctx, org, repo); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (r *fsckRun) one(ctx context.Context, org meta.Org, row meta.Repo) error {
+	r.repos++
+	return r.st.Engine.Fsck(ctx, row, func(f repo.Finding) { r.found(org, row, f) })
+}
+
+func (r *fsckRun) found(org meta.Org, row meta.Repo, f repo.Finding) {
+	if f.Kind != repo.FindUnreferenced {
+		r.damaged = true
+	}
+	found := fsckRow{Org: org.Name, Repo: row.Name, Kind: string(f.Kind), Detail: f.Detail}
+	if r.o.json {
+		r.rows = append(r.rows, found)
+		return
+	}
+	where := ""
+	if found.Repo != "" {
+		where = found.Org + "/" + found.Repo + ": "
+	}
+	fmt.Fprintf(r.env.Stdout, "%s: %s%s\n", found.Kind, where, found.Detail)
+}
+
+func (r *fsckRun) summary() error {
+	if r.o.json {
+		if err := printJSON(r.env.Stdout, map[string]any{"repositories": r.repos, "ok": !r.damaged, "findings": r.rows}); err != nil {
+			return err
+		}
+	} else if !r.damaged {
+		fmt.Fprintf(r.env.Stdout, "%d repositories checked: all there and whole\n", r.repos)
+	}
+	if r.damaged {
+		return errDamage
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/obs"
+	"github.com/cairnstate/cairn/internal/server"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// settings adds the flags of the configuration table to a command: all of them
+// for serve, those of the storage for operator commands. The returned function
+// loads the configuration once the flags are parsed.
+func settings(cmd *cobra.Command, env Env, storageOnly bool) func() (config.Config, error) {
+	return settingsInto(cmd.Flags(), env, storageOnly)
+}
+
+func settingsInto(flags *pflag.FlagSet, env Env, storageOnly bool) func() (config.Config, error) {
+	for _, s := range config.Settings {
+		if storageOnly && !s.Storage {
+			continue
+		}
+		help := fmt.Sprintf("%s (%s)", s.Help, s.Variable())
+		switch {
+		case s.Value == "":
+			flags.Bool(s.Name, false, help)
+		case s.Repeats:
+			flags.StringSlice(s.Name, nil, help)
+		default:
+			flags.String(s.Name, s.Default, help)
+		}
+		if f := flags.Lookup(s.Name); s.Value != "" {
+			f.Usage = "`" + s.Value + "` " + f.Usage
+		}
+	}
+	return func() (config.Config, error) {
+		return config.Load(config.Source{Flags: given(flags), Getenv: env.Getenv, ReadFile: env.ReadFile})
+	}
+}
+
+// given returns the flags of the table that are on the command line.
+func given(flags *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	for _, s := range config.Settings {
+		f := flags.Lookup(s.Name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		out[s.Name] = f.Value.String()
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			joined := ""
+			for i, item := range list.GetSlice() {
+				if i > 0 {
+					joined += ","
+				}
+				joined += item
+			}
+			out[s.Name] = joined
+		}
+	}
+	return out
+}
+
+// withStorage opens the storage for one operator command and closes it after.
+func withStorage(ctx context.Context, env Env, load func() (config.Config, error), run func(*server.Storage) error) error {
+	cfg, err := load()
+	if err != nil {
+		return err
+	}
+	st, err := server.OpenStorage(ctx, cfg, server.NoCache)
+	if err != nil {
+		return err
+	}
+	err = run(st)
+	if cerr := st.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func operator(st *server.Storage, env Env) *service.Operator {
+	return &service.Operator{Meta: st.Meta, Now: env.Now}
+}
+
+func logger(env Env, cfg config.Config) (*slog.Logger, error) {
+	return obs.NewLogger(env.Stderr, cfg.LogLevel, cfg.LogFormat)
+}

@@ -1,0 +1,223 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/obs"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// headerWait bounds how long a client may take to send a request's header.
+const headerWait = 30 * time.Second
+
+// Server is one running Cairn. Make it with New, then call Listen, Serve and, to
+// end it, Shutdown or Close.
+type Server struct {
+	cfg     config.Config
+	log     *slog.Logger
+	storage *Storage
+	service *service.Service
+	metrics *obs.Metrics
+	dev     *DevTLS
+	cert    atomic.Pointer[tls.Certificate]
+
+	main, admin     *http.Server
+	mainLn, adminLn net.Listener
+	stopping        atomic.Bool
+	background      sync.WaitGroup
+	stopBackground  context.CancelFunc
+	either          bool
+}
+
+// Option changes how a Server is made.
+type Option func(*Server)
+
+// BothProtocols makes the server answer TLS and plain HTTP on one port: the first
+// byte of a connection decides. It needs DevTLS in the configuration.
+func BothProtocols() Option { return func(s *Server) { s.either = true } }
+
+// New opens the storage and composes the handlers. version is what metrics and
+// protocol agents name.
+func New(ctx context.Context, cfg config.Config, log *slog.Logger, version string, opts ...Option) (*Server, error) {
+	s := &Server{cfg: cfg, log: log, metrics: obs.NewMetrics(version)}
+	for _, o := range opts {
+		o(s)
+	}
+	verifier, err := auth.NewVerifier(auth.Options{Grace: cfg.TokenGrace, Strict: cfg.StrictScopes})
+	if err != nil {
+		return nil, &config.UsageError{Setting: "token-grace", Reason: err.Error()}
+	}
+	if err := s.loadTLS(); err != nil {
+		return nil, err
+	}
+	if s.storage, err = OpenStorage(ctx, cfg, UseCache); err != nil {
+		return nil, err
+	}
+	s.service = service.New(service.Config{
+		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
+	})
+	s.main = s.httpServer(s.routes(version))
+	if cfg.AdminListen != "" {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", s.metrics.Handler())
+		s.admin = s.httpServer(mux)
+	}
+	return s, nil
+}
+
+// Storage is the storage the server works on.
+func (s *Server) Storage() *Storage { return s.storage }
+
+// DevTLS is the development authority, nil without --dev-tls.
+func (s *Server) DevTLS() *DevTLS { return s.dev }
+
+func (s *Server) httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: headerWait,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// loadTLS prepares the certificate that connections are answered with.
+func (s *Server) loadTLS() error {
+	switch {
+	case s.cfg.DevTLS:
+		dev, err := NewDevTLS(filepath.Join(s.cfg.Data, "tls"), s.cfg.TLSHosts)
+		if err != nil {
+			return err
+		}
+		s.dev = dev
+		s.cert.Store(&dev.Certificate)
+	case s.cfg.TLSCert != "":
+		return s.ReloadTLS()
+	}
+	return nil
+}
+
+// ReloadTLS reads the certificate files again; on an error the old certificate
+// stays in use.
+func (s *Server) ReloadTLS() error {
+	if s.cfg.TLSCert == "" {
+		return nil
+	}
+	cert, err := tls.LoadX509KeyPair(s.cfg.TLSCert, s.cfg.TLSKey)
+	if err != nil {
+		return &config.UsageError{Setting: "tls-cert", Reason: "the certificate and its key cannot be used: " + err.Error()}
+	}
+	s.cert.Store(&cert)
+	return nil
+}
+
+// Listen takes the addresses; URL is known after it.
+func (s *Server) Listen() error {
+	ln, err := net.Listen("tcp", s.cfg.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
+	}
+	if s.cert.Load() != nil {
+		conf := &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			NextProtos:     []string{"h2", "http/1.1"},
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.cert.Load(), nil },
+		}
+		if s.either {
+			ln = listenEither(ln, conf)
+		} else {
+			ln = tls.NewListener(ln, conf)
+		}
+	}
+	s.mainLn = ln
+	if s.admin != nil {
+		if s.adminLn, err = net.Listen("tcp", s.cfg.AdminListen); err != nil {
+			ln.Close()
+			return fmt.Errorf("listen on %s: %w", s.cfg.AdminListen, err)
+		}
+	}
+	return nil
+}
+
+// URL is the base URL that clients on this machine use.
+func (s *Server) URL() string {
+	if s.cfg.PublicURL != "" {
+		return s.cfg.PublicURL
+	}
+	scheme := "http"
+	if s.cert.Load() != nil && !s.either {
+		scheme = "https"
+	}
+	return scheme + "://" + s.address()
+}
+
+// TLSURL is the base URL over TLS, "" when the server has no certificate.
+func (s *Server) TLSURL() string {
+	if s.cert.Load() == nil {
+		return ""
+	}
+	return "https://" + s.address()
+}
+
+func (s *Server) address() string {
+	host, port, _ := net.SplitHostPort(s.mainLn.Addr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Serve answers until Shutdown or Close; it then returns nil.
+func (s *Server) Serve() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopBackground = cancel
+	s.background.Go(func() {
+		s.storage.Engine.Run(ctx, func(err error) { s.log.Error("background work failed", "err", err) })
+	})
+	if s.admin != nil {
+		s.background.Go(func() {
+			if err := s.admin.Serve(s.adminLn); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("admin listener ended", "err", err)
+			}
+		})
+	}
+	err := s.main.Serve(s.mainLn)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// Shutdown refuses new connections, lets requests under way finish until ctx
+// ends, then closes everything.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.stopping.Store(true)
+	err := s.main.Shutdown(ctx)
+	return errors.Join(err, s.Close())
+}
+
+// Close ends the server at once.
+func (s *Server) Close() error {
+	s.stopping.Store(true)
+	err := s.main.Close()
+	if s.admin != nil {
+		err = errors.Join(err, s.admin.Close())
+	}
+	if s.stopBackground != nil {
+		s.stopBackground()
+	}
+	s.background.Wait()
+	return errors.Join(err, s.storage.Close())
+}

@@ -1,0 +1,155 @@
+// Package server composes a running Cairn: storage from the configuration, use
+// cases, handlers and listeners. It is the only place where implementations are
+// chosen.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/blob/cache"
+	"github.com/cairnstate/cairn/internal/blob/dir"
+	"github.com/cairnstate/cairn/internal/blob/s3"
+	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/fsx"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/meta/sqlstore"
+	"github.com/cairnstate/cairn/internal/odb"
+	"github.com/cairnstate/cairn/internal/repo"
+)
+
+// Storage is what a server or an operator command works on.
+type Storage struct {
+	Meta   meta.Store
+	Blobs  blob.Store
+	Engine *repo.Engine
+
+	close func() error
+}
+
+// CacheUse says whether a process keeps copies of a bucket's objects on disk.
+// One process may use a cache directory at a time.
+type CacheUse bool
+
+// The server keeps copies; operator commands, which run beside it, do not.
+const (
+	UseCache CacheUse = true
+	NoCache  CacheUse = false
+)
+
+// OpenStorage opens the metadata and the bytes that the configuration names and
+// brings their schema up to date. Several processes may have them open.
+func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage, error) {
+	if cfg.Data != "" {
+		if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
+			return nil, fmt.Errorf("make the data directory: %w", err)
+		}
+	}
+	m, err := openMeta(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	st := &Storage{Meta: m, close: m.Close}
+	if err := st.openBytes(ctx, cfg, use); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	return st, nil
+}
+
+func openMeta(ctx context.Context, cfg config.Config) (meta.Store, error) {
+	if cfg.DatabaseURL != "" {
+		return sqlstore.OpenPostgres(ctx, cfg.DatabaseURL, sqlstore.PostgresOptions{})
+	}
+	return sqlstore.OpenSQLite(ctx, filepath.Join(cfg.Data, "cairn.db"), sqlstore.SQLiteOptions{})
+}
+
+func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUse) error {
+	work := cfg.CacheDir
+	if work == "" {
+		work = filepath.Join(cfg.Data, "cache")
+	}
+	scratch := filepath.Join(work, "scratch")
+	if err := os.MkdirAll(scratch, 0o700); err != nil {
+		return fmt.Errorf("make the directory for received packs: %w", err)
+	}
+	if err := st.openBlobs(ctx, cfg, filepath.Join(work, "objects"), use); err != nil {
+		return err
+	}
+	process := strings.ToLower(rand.Text())
+	grace := cfg.UnseenGrace
+	if grace == 0 {
+		grace = 1 // the engine takes 0 for its default
+	}
+	st.Engine = repo.New(repo.Config{
+		Meta: st.Meta,
+		ODB: odb.New(odb.Config{
+			Meta: st.Meta, Blobs: st.Blobs, Scratch: scratch, Process: process,
+			InlineLimit: cfg.InlinePack, CacheBytes: cfg.MemoryCache / 2,
+		}),
+		Blobs:       st.Blobs,
+		Scratch:     scratch,
+		Process:     process,
+		Grace:       grace,
+		CacheBytes:  cfg.MemoryCache / 4,
+		AnswerBytes: cfg.MemoryCache / 4,
+		Limits:      repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
+	})
+	return nil
+}
+
+func (st *Storage) openBlobs(ctx context.Context, cfg config.Config, cacheDir string, use CacheUse) error {
+	if cfg.Bucket == "" {
+		local, err := openDir(filepath.Join(cfg.Data, "blobs"))
+		if err != nil {
+			return err
+		}
+		st.Blobs = local
+		return nil
+	}
+	bucket, err := s3.ParseURL(cfg.Bucket, s3.Env{
+		AccessKeyID: cfg.S3.AccessKey, SecretAccessKey: cfg.S3.SecretKey, SessionToken: cfg.S3.SessionToken, Region: cfg.S3.Region,
+	})
+	if err != nil {
+		return &config.UsageError{Setting: "bucket", Reason: err.Error()}
+	}
+	remote, err := s3.Open(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	st.Blobs = remote
+	if use == NoCache {
+		return nil
+	}
+	local, err := openDir(cacheDir)
+	if err != nil {
+		return err
+	}
+	cached, err := cache.Open(ctx, remote, local, cfg.CacheSize)
+	if err != nil {
+		return err
+	}
+	st.Blobs = cached
+	closeMeta := st.close
+	st.close = func() error {
+		cached.Close()
+		return closeMeta()
+	}
+	return nil
+}
+
+func openDir(path string) (*dir.Store, error) {
+	fsys, err := fsx.NewOS(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory for bytes: %w", err)
+	}
+	return dir.Open(fsys)
+}
+
+// Close releases the storage.
+func (st *Storage) Close() error { return st.close() }
