@@ -22,11 +22,23 @@ type History struct {
 // wide trees.
 func Generate(tb testing.TB, root, name string, seed uint64, size int) History {
 	tb.Helper()
+	return generate(tb, root, name, seed, size, (*historyWriter).specials)
+}
+
+// GeneratePlain is Generate with nothing in the trees that only git itself can
+// check out: no odd names, links or submodules.
+func GeneratePlain(tb testing.TB, root, name string, seed uint64, size int) History {
+	tb.Helper()
+	return generate(tb, root, name, seed, size, (*historyWriter).shapes)
+}
+
+func generate(tb testing.TB, root, name string, seed uint64, size int, second func(*historyWriter, map[string]string)) History {
+	tb.Helper()
 	g := NewGit(tb).In(root)
 	g.Run("init", "-q", "--bare", name)
 	repo := g.In(name)
 	w := &historyWriter{rand: rand.New(rand.NewPCG(seed, 0x5eed)), trees: map[int]map[string]string{}}
-	w.history(size)
+	w.history(size, func(tree map[string]string) { second(w, tree) })
 	repo.Input(w.out.String(), "fast-import", "--quiet", "--force")
 	repo.Run("symbolic-ref", "HEAD", "refs/heads/main")
 	repo.Run("repack", "-adq", "--write-bitmap-index")
@@ -161,6 +173,14 @@ func (w *historyWriter) specials(tree map[string]string) {
 	for i, name := range oddNames {
 		w.put(tree, "odd/"+name, fmt.Sprintf("odd %d\n", i))
 	}
+	w.shapes(tree)
+	fmt.Fprintf(&w.out, "M 120000 inline link\ndata 12\ndir0/target\n\n")
+	fmt.Fprintf(&w.out, "M 120000 inline dangling\ndata 12\n../../absent\n")
+	fmt.Fprintf(&w.out, "M 160000 %040x vendor/module\n", w.rand.Uint64())
+}
+
+// shapes writes trees that are deep or wide, and files that are empty or large.
+func (w *historyWriter) shapes(tree map[string]string) {
 	deep := strings.Repeat("d/", 60) + "bottom.txt"
 	w.put(tree, deep, "deep\n")
 	for i := range 700 {
@@ -168,16 +188,13 @@ func (w *historyWriter) specials(tree map[string]string) {
 	}
 	w.put(tree, "empty", "")
 	w.put(tree, "large.bin", w.text(8000))
-	fmt.Fprintf(&w.out, "M 120000 inline link\ndata 12\ndir0/target\n\n")
-	fmt.Fprintf(&w.out, "M 120000 inline dangling\ndata 12\n../../absent\n")
-	fmt.Fprintf(&w.out, "M 160000 %040x vendor/module\n", w.rand.Uint64())
 }
 
-func (w *historyWriter) history(size int) {
+func (w *historyWriter) history(size int, second func(tree map[string]string)) {
 	const main = "refs/heads/main"
 	tips := map[string]int{}
 	tip := w.commit(main, "Begin", nil, func(tree map[string]string) { w.edit(tree) })
-	tip = w.commit(main, "Add what is seldom", []int{tip}, w.specials)
+	tip = w.commit(main, "Add what is seldom", []int{tip}, second)
 	tips[main] = tip
 	commits := []int{tip}
 	branch := 0
