@@ -110,9 +110,11 @@ func writeSmall(t testing.TB, name string, count uint32) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	writePack(t, name, count, func(w *Writer) error {
 		text := []byte("the quick brown fox jumps over the lazy dog, then again and again until nobody looks at it any more")
-		for range count {
+		for n := range count {
 			for k := range 8 {
 				text[20+k] = byte('a' + rng.IntN(26))
+				text[60+k] = byte('a' + n&15)
+				n >>= 4
 			}
 			if _, err := w.Add(object.Blob, text); err != nil {
 				return err
