@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"internal/repo":          {"internal/lru", "internal/graph", "internal/odb", "internal/blob", "internal/meta", "internal/policy", "internal/git/object", "internal/git/pack", "internal/git/refname", "internal/git/wire"},
 	"internal/service":       {"internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "internal/git/wire"},
 	"internal/githttp":       {"internal/git/wire", "internal/git/object", "internal/git/pktline"},
-	"internal/rest":          {"internal/service", "api"},
+	"internal/rest":          {"internal/service", "internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "api"},
 	"internal/obs":           {},
 	"internal/config":        {},
 	"internal/server":        {"internal/rest", "internal/githttp", "internal/service", "internal/repo", "internal/odb", "internal/auth", "internal/meta", "internal/meta/sqlstore", "internal/blob", "internal/blob/dir", "internal/blob/s3", "internal/blob/cache", "internal/fsx", "internal/config", "internal/obs", "internal/policy"},

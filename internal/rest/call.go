@@ -1,0 +1,209 @@
+package rest
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// A refused request body is read to its end within these bounds, because many
+// clients look at the answer only when they have sent everything.
+const (
+	maxDrain  = 256 << 20 // bytes
+	drainTime = 30 * time.Second
+)
+
+// call is one request under way.
+type call struct {
+	*Handler
+	w       http.ResponseWriter
+	r       *http.Request
+	ctx     context.Context // of the operation: it ends before the call
+	control *http.ResponseController
+	body    *body
+
+	route  *route
+	name   string // of the repository in the path, "" for none
+	access *service.Access
+	branch string // that a commit is for, once known
+
+	begun   bool // the response has begun
+	writeAt time.Time
+}
+
+func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {
+	c := &call{Handler: h, w: w, r: r, control: http.NewResponseController(w)}
+	c.body = &body{r: r, control: c.control, idle: h.IdleTimeout}
+	return c
+}
+
+func (c *call) header() http.Header { return c.w.Header() }
+
+// serve authorises the request and runs its operation.
+func (c *call) serve() error {
+	ctx, done, err := c.Service.Begin(c.r.Context())
+	if err != nil {
+		return err
+	}
+	defer done()
+	c.ctx = ctx
+	if c.access, err = c.route.access(ctx, c.Service, token(c.r), c.name); err == nil {
+		err = c.route.op.run(c)
+	}
+	if err != nil && errors.Is(context.Cause(ctx), repo.ErrLeaseLost) {
+		return repo.ErrLeaseLost
+	}
+	return err
+}
+
+// token returns the token of a Bearer or Basic (any user, the password)
+// Authorization header, "" when there is none.
+func token(r *http.Request) string {
+	scheme, value, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	value = strings.TrimSpace(value)
+	switch strings.ToLower(scheme) {
+	case "bearer":
+		return value
+	case "basic":
+		plain, err := base64.StdEncoding.DecodeString(value)
+		if err != nil {
+			return ""
+		}
+		_, password, _ := strings.Cut(string(plain), ":")
+		return password
+	}
+	return ""
+}
+
+// Write writes to the body of the response; a client has to take something
+// within the idle time.
+func (c *call) Write(p []byte) (int, error) {
+	c.begun = true
+	if now := time.Now(); now.Sub(c.writeAt) > c.IdleTimeout/8 {
+		c.writeAt = now
+		// Not every ResponseWriter knows deadlines; those of net/http do.
+		_ = c.control.SetWriteDeadline(now.Add(c.IdleTimeout))
+	}
+	return c.w.Write(p)
+}
+
+var _ io.Writer = (*call)(nil)
+
+// answer ends the call with a JSON body.
+func (c *call) answer(status int, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	c.body.drain()
+	h := c.header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	c.w.WriteHeader(status)
+	// The client may be gone; there is nobody else to tell.
+	_, _ = c.Write(append(data, '\n'))
+	return nil
+}
+
+// fail ends the call with an error. What was begun must not look complete: the
+// connection then breaks.
+func (c *call) fail(err error) {
+	if broken := c.body.broken(); broken != nil {
+		err = broken
+	}
+	p := service.Public(err)
+	c.log(p)
+	if c.begun {
+		panic(http.ErrAbortHandler)
+	}
+	h := c.header()
+	switch p.Status() {
+	case http.StatusUnauthorized:
+		h.Set("WWW-Authenticate", challenge(p))
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		h.Set("Retry-After", "5")
+	}
+	e := api.Error{
+		Message: p.Message, Code: api.Code(p.Code), Status: p.Status(),
+		Title: http.StatusText(p.Status()), Detail: p.Message, Type: "about:blank",
+	}
+	if c.route != nil && c.route.commits {
+		e.Result = refusedUpdate(p, c.branch)
+	}
+	if err := c.answer(p.Status(), e); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func challenge(p *service.Error) string {
+	if api.Code(p.Code) == api.TokenMissing {
+		return `Bearer realm="cairn"`
+	}
+	return `Bearer realm="cairn", error="invalid_token"`
+}
+
+// log records faults as errors, unless the client left and that is why.
+func (c *call) log(p *service.Error) {
+	level := slog.LevelDebug
+	if p.Status() >= 500 && c.r.Context().Err() == nil {
+		level = slog.LevelError
+	}
+	name := unrouted
+	if c.route != nil {
+		name = c.route.name
+	}
+	cause := error(p)
+	if p.Err != nil {
+		cause = p.Err
+	}
+	c.Log.Log(c.r.Context(), level, "request refused", "route", name, "code", string(p.Code), "err", cause)
+}
+
+// labels are the words that clients know for why a commit was refused.
+var labels = map[service.Code]string{
+	service.Invalid:           "invalid",
+	service.Unsupported:       "invalid",
+	service.ScopeMissing:      "forbidden",
+	service.Denied:            "forbidden",
+	service.NotFound:          "not_found",
+	service.RepositoryMissing: "not_found",
+	service.Timeout:           "timeout",
+	service.AlreadyExists:     "conflict",
+	service.Conflict:          "conflict",
+	service.DefaultBranch:     "conflict",
+	service.RepositoryDeleted: "not_found",
+	service.Stale:             "precondition_failed",
+	service.NoChanges:         "precondition_failed",
+	service.Precondition:      "precondition_failed",
+	service.TooLarge:          "payload_too_large",
+	service.Limited:           "unavailable",
+	service.Unavailable:       "unavailable",
+	service.Internal:          "internal",
+}
+
+// refusedUpdate is the result of a commit that was refused.
+func refusedUpdate(p *service.Error, branch string) *api.UpdateResult {
+	status, ok := labels[p.Code]
+	if !ok {
+		status = "unauthorized" // all that is left are the codes of tokens
+	}
+	result := &api.UpdateResult{Status: status, Message: p.Message}
+	if p.Code == service.NoChanges {
+		return result
+	}
+	result.Branch, result.TargetBranch = branch, branch
+	if stale, ok := errors.AsType[*repo.StaleError](p.Err); ok {
+		result.OldSHA, result.NewSHA = stale.Current.String(), stale.Current.String()
+	}
+	return result
+}

@@ -1,0 +1,223 @@
+package rest
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/repo"
+)
+
+// commitPack reads the description of a commit and the contents of its files,
+// and writes it.
+func (c *call) commitPack() (api.CommitAck, error) {
+	in := newLines(c.body)
+	m, err := readMetadata(in)
+	if err != nil {
+		return api.CommitAck{}, err
+	}
+	c.branch = shortBranch(m.TargetBranch)
+	req, err := c.commitRequest(m)
+	if err != nil {
+		return api.CommitAck{}, err
+	}
+	contents := c.Service.Engine.NewContents()
+	defer contents.Close() // scratch that nobody reads again
+	p := parcel{contents: contents, open: map[string]*repo.Content{}}
+	if req.Files, err = p.declare(m.Files); err != nil {
+		return api.CommitAck{}, err
+	}
+	if err := p.fill(in); err != nil {
+		return api.CommitAck{}, err
+	}
+	req.Contents = contents
+	res, err := c.Service.Commit(c.ctx, c.access, req)
+	if err != nil {
+		return api.CommitAck{}, err
+	}
+	return api.CommitAck{
+		Commit: api.CommitInfo{
+			CommitSHA: res.Commit.String(), TreeSHA: res.Tree.String(), TargetBranch: c.branch,
+			PackBytes: res.PackBytes, BlobCount: res.Blobs,
+		},
+		Result: api.UpdateResult{
+			Branch: c.branch, TargetBranch: c.branch, OldSHA: res.Old.String(), NewSHA: res.Commit.String(),
+			Success: true, Status: "ok",
+		},
+	}, nil
+}
+
+// readMetadata reads the first line.
+func readMetadata(in *lines) (*api.CommitMetadata, error) {
+	ok, err := in.more()
+	if err != nil {
+		return nil, err
+	}
+	var line []byte
+	if ok {
+		if line, err = in.whole(); err != nil {
+			return nil, err
+		}
+	}
+	var first api.CommitPack
+	if len(line) > 0 {
+		if err := decodeJSON(line, &first, false); err != nil {
+			return nil, err
+		}
+	}
+	if first.Metadata == nil {
+		return nil, invalid("first payload must be metadata")
+	}
+	return first.Metadata, nil
+}
+
+// commitRequest translates the description, all but the files.
+func (c *call) commitRequest(m *api.CommitMetadata) (repo.CommitRequest, error) {
+	req := repo.CommitRequest{
+		TargetBranch:    c.branch,
+		TargetEphemeral: firstFlag(m.TargetIsEphemeral, m.Ephemeral),
+		BaseBranch:      shortBranch(m.BaseBranch),
+		BaseEphemeral:   firstFlag(m.BaseIsEphemeral, m.EphemeralBase),
+		Message:         strings.TrimSpace(m.CommitMessage),
+	}
+	switch {
+	case req.TargetBranch == "":
+		return req, invalid("target_branch is missing: it names the branch to commit to")
+	case req.Message == "":
+		return req, invalid("commit_message is missing")
+	case req.BaseEphemeral && req.BaseBranch == "":
+		return req, invalid("base_is_ephemeral goes with base_branch only")
+	}
+	req.Message += "\n"
+	var err error
+	now := time.Now()
+	if req.Author, err = signature("author", m.Author, now); err != nil {
+		return req, err
+	}
+	req.Committer = req.Author
+	if m.Committer != nil {
+		if req.Committer, err = signature("committer", m.Committer, now); err != nil {
+			return req, err
+		}
+	}
+	if expected := first(m.ExpectedTargetSHA, m.ExpectedHeadSHA); expected != "" {
+		id, err := object.ParseID(expected)
+		if err != nil {
+			return req, invalid("expected_target_sha %.80q is not a full commit id of 40 hexadecimal digits", expected)
+		}
+		req.Expected = &id
+	}
+	return req, nil
+}
+
+// signature translates an identity. A date that cannot be read stands for now.
+func signature(what string, who *api.Identity, now time.Time) (object.Signature, error) {
+	if who == nil {
+		return object.Signature{}, invalid("%s is missing: send its name and email", what)
+	}
+	name, email := strings.TrimSpace(who.Name), strings.TrimSpace(who.Email)
+	if name == "" || email == "" {
+		return object.Signature{}, invalid("%s needs a name and an email", what)
+	}
+	if strings.ContainsAny(name+email, "<>\n\x00") {
+		return object.Signature{}, invalid("%s has a name or an email with a line break, NUL, < or >", what)
+	}
+	s := object.Signature{Name: name, Email: email, When: now.Unix(), Zone: "+0000"}
+	if t, err := time.Parse(time.RFC3339, who.Date); err == nil && t.Unix() >= 0 {
+		s.When, s.Zone = t.Unix(), t.Format("-0700")
+	}
+	return s, nil
+}
+
+// parcel is the contents of a commit while they arrive.
+type parcel struct {
+	contents *repo.Contents
+	open     map[string]*repo.Content // declared by upserts; nil once ended
+	ended    int
+}
+
+// declare notes which contents will come, and translates the changes.
+func (p *parcel) declare(files []api.FileChange) ([]repo.FileEdit, error) {
+	edits := make([]repo.FileEdit, 0, len(files))
+	byID := make(map[string]*repo.Content)
+	for _, f := range files {
+		e := repo.FileEdit{Path: strings.TrimLeft(f.Path, "/")}
+		if err := object.CheckPath(e.Path); err != nil {
+			return nil, err
+		}
+		switch f.Operation {
+		case "", "upsert":
+		case "delete":
+			e.Delete = true
+			edits = append(edits, e)
+			continue
+		default:
+			return nil, invalid("operation %.40q of path %.200q is not known: use upsert or delete", f.Operation, e.Path)
+		}
+		mode, ok := modes[f.Mode]
+		if !ok {
+			return nil, invalid("mode %.40q of path %.200q is not one of 100644, 100755, 120000 and 160000", f.Mode, e.Path)
+		}
+		if f.ContentID == "" || len(f.ContentID) > maxMember {
+			return nil, invalid("path %.200q has no content_id of 1 to %d bytes", e.Path, maxMember)
+		}
+		content := byID[f.ContentID]
+		if content == nil {
+			content = p.contents.New()
+			byID[f.ContentID], p.open[f.ContentID] = content, content
+		}
+		e.Mode, e.Content = mode, content
+		edits = append(edits, e)
+	}
+	return edits, nil
+}
+
+var modes = map[string]object.Mode{
+	"":       0,
+	"100644": object.ModeRegular,
+	"100755": object.ModeExecutable,
+	"120000": object.ModeSymlink,
+	"160000": object.ModeSubmodule,
+}
+
+// fill reads the contents to the end of the body.
+func (p *parcel) fill(in *lines) error {
+	for {
+		ok, err := in.more()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		chunk, err := in.chunk(p.writer)
+		if err != nil {
+			return err
+		}
+		if chunk.eof {
+			if err := p.open[chunk.id].Close(); err != nil {
+				return err
+			}
+			p.open[chunk.id] = nil
+			p.ended++
+		}
+	}
+	if p.ended < len(p.open) {
+		return invalid("%d of %d contents have not ended: the last chunk of each has eof", len(p.open)-p.ended, len(p.open))
+	}
+	return nil
+}
+
+// writer returns where the data of a content goes.
+func (p *parcel) writer(id string) (io.Writer, error) {
+	content, declared := p.open[id]
+	switch {
+	case !declared:
+		return nil, invalid("unexpected content_id %.200q: no upsert names it", id)
+	case content == nil:
+		return nil, invalid("content_id %.200q got a chunk after its eof", id)
+	}
+	return content, nil
+}

@@ -1,0 +1,124 @@
+package rest
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cairnstate/cairn/internal/git/refname"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// Cursors are opaque to clients: a letter that says of what, then numbers and
+// perhaps a name, in base64url. They are positions, not snapshots: what is
+// created meanwhile neither repeats nor hides an item.
+const (
+	branchCursor = 'b'
+	repoCursor   = 'r'
+)
+
+var cursorEncoding = base64.RawURLEncoding.Strict()
+
+// maxCursor bounds a cursor in bytes.
+const maxCursor = 2*refname.MaxLen + 64
+
+func badCursor() error {
+	return invalid("the cursor is not one that this route returned: start again without it")
+}
+
+// openCursor returns what follows the letter of a cursor.
+func openCursor(cursor string, kind byte) ([]byte, error) {
+	if len(cursor) > maxCursor {
+		return nil, badCursor()
+	}
+	data, err := cursorEncoding.DecodeString(cursor)
+	if err != nil || len(data) == 0 || data[0] != kind {
+		return nil, badCursor()
+	}
+	return data[1:], nil
+}
+
+// afterBranch is the cursor that continues after a branch.
+func afterBranch(b service.Branch) string {
+	data := binary.AppendUvarint([]byte{branchCursor}, uint64(b.Version))
+	return cursorEncoding.EncodeToString(append(data, b.Name...))
+}
+
+// branchPosition reads a cursor of branches; "" is the start.
+func branchPosition(cursor string) (service.BranchPosition, error) {
+	if cursor == "" {
+		return service.BranchPosition{}, nil
+	}
+	data, err := openCursor(cursor, branchCursor)
+	if err != nil {
+		return service.BranchPosition{}, err
+	}
+	version, n := binary.Uvarint(data)
+	if n <= 0 || int64(version) < 0 {
+		return service.BranchPosition{}, badCursor()
+	}
+	name := string(data[n:])
+	if refname.Check(refname.Branch(name)) != nil {
+		return service.BranchPosition{}, badCursor()
+	}
+	return service.BranchPosition{Version: int64(version), Name: name}, nil
+}
+
+// afterRepo is the cursor that continues after a repository.
+func afterRepo(r meta.Repo) string {
+	data := binary.BigEndian.AppendUint64([]byte{repoCursor}, uint64(r.CreatedAt.UnixMicro()))
+	return cursorEncoding.EncodeToString(binary.BigEndian.AppendUint64(data, uint64(r.ID)))
+}
+
+// repoPosition reads a cursor of repositories; "" is the start.
+func repoPosition(cursor string) (time.Time, meta.RepoID, error) {
+	if cursor == "" {
+		return time.Time{}, 0, nil
+	}
+	data, err := openCursor(cursor, repoCursor)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	if len(data) != 16 {
+		return time.Time{}, 0, badCursor()
+	}
+	created, id := int64(binary.BigEndian.Uint64(data)), int64(binary.BigEndian.Uint64(data[8:]))
+	if created <= 0 || id <= 0 {
+		return time.Time{}, 0, badCursor()
+	}
+	return time.UnixMicro(created), meta.RepoID(id), nil
+}
+
+// maxPathCursor bounds a cursor of files in bytes; pushed trees may hold longer
+// paths than can be committed here.
+const maxPathCursor = 32 << 10
+
+// rawPath begins a cursor of files whose path JSON cannot hold; no path has NUL.
+const rawPath = "\x00"
+
+// afterPath is the cursor that continues after a file: its path.
+func afterPath(path string) string {
+	if utf8.ValidString(path) {
+		return path
+	}
+	return rawPath + cursorEncoding.EncodeToString([]byte(path))
+}
+
+// pathPosition reads a cursor of files. Any path will do.
+func pathPosition(cursor string) (string, error) {
+	if len(cursor) > maxPathCursor {
+		return "", badCursor()
+	}
+	encoded, raw := strings.CutPrefix(cursor, rawPath)
+	if !raw {
+		return cursor, nil
+	}
+	path, err := cursorEncoding.DecodeString(encoded)
+	if err != nil {
+		return "", badCursor()
+	}
+	return string(path), nil
+}

@@ -1,0 +1,170 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strconv"
+
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// maxJSON bounds a JSON body in bytes.
+const maxJSON = 1 << 20
+
+func invalid(format string, args ...any) *service.Error {
+	return service.Refuse(service.Invalid, format, args...)
+}
+
+// decode reads the query into the fields of into that have the tag "query",
+// then the JSON body, if there is one, into those that have the tag "json".
+func (c *call) decode(into any) error {
+	if err := decodeQuery(c.r.URL.RawQuery, into); err != nil {
+		return err
+	}
+	if c.r.Method == http.MethodGet || c.r.Method == http.MethodHead {
+		return nil
+	}
+	if e := c.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return invalid("content encoding %.40q is not accepted here: send the body as it is", e)
+	}
+	data, err := io.ReadAll(io.LimitReader(c.body, maxJSON+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxJSON {
+		return service.Refuse(service.TooLarge, "the request body is longer than %d bytes", maxJSON)
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return nil
+	}
+	return decodeJSON(data, into, c.route.strict)
+}
+
+// decodeJSON reads one JSON value. Members that are not known are passed over,
+// or refused when strict is set. Its errors name fields and types, never
+// content.
+func decodeJSON(data []byte, into any, strict bool) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if strict {
+		dec.DisallowUnknownFields()
+	}
+	err := dec.Decode(into)
+	if err == nil {
+		if _, err := dec.Token(); err != io.EOF {
+			return invalid("the request body holds more than one JSON value")
+		}
+		return nil
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return &service.Error{Code: service.Invalid, Message: "the request body has an unexpected " + wrong.Value + " in " + strconv.Quote(wrong.Field), Err: err}
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) {
+		message := "the request body is not valid JSON"
+		if ok {
+			message += " at byte " + strconv.FormatInt(syntax.Offset, 10)
+		}
+		return &service.Error{Code: service.Invalid, Message: message, Err: err}
+	}
+	return &service.Error{Code: service.Invalid, Message: "the request body cannot be read: " + err.Error(), Err: err}
+}
+
+// decodeQuery reads a query string. Parameters that are not known are passed
+// over; where one comes several times and is no list, the first counts. An int
+// is at least 1. An empty value stands for an absent one, except of a bool.
+func decodeQuery(raw string, into any) error {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return &service.Error{Code: service.Invalid, Message: "the query string is malformed", Err: err}
+	}
+	v := reflect.ValueOf(into).Elem()
+	t := v.Type()
+	for i := range t.NumField() {
+		name := t.Field(i).Tag.Get("query")
+		if name == "" || !values.Has(name) {
+			continue
+		}
+		if err := setParameter(v.Field(i), name, values[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func setParameter(field reflect.Value, name string, values []string) error {
+	value := values[0]
+	switch field.Interface().(type) {
+	case bool, *bool:
+		if value != "true" && value != "false" {
+			return invalid("query parameter %q is %.40q: use true or false", name, value)
+		}
+		set(field, value == "true")
+	case int:
+		if value == "" {
+			return nil
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return invalid("query parameter %q is %.40q: use a number of at least 1", name, value)
+		}
+		set(field, n)
+	case *int64:
+		if value == "" {
+			return nil
+		}
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			return invalid("query parameter %q is %.40q: use a number", name, value)
+		}
+		set(field, n)
+	case string, *string:
+		if value != "" {
+			set(field, value)
+		}
+	case []string:
+		set(field, values)
+	}
+	return nil
+}
+
+// set stores a value in a field, or a pointer to it in a field of that kind.
+func set[T any](field reflect.Value, value T) {
+	if field.Kind() == reflect.Pointer {
+		field.Set(reflect.ValueOf(&value))
+		return
+	}
+	field.Set(reflect.ValueOf(value))
+}
+
+// first returns the first string that is not empty: names of one thing, the
+// standard one first.
+func first(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	return ""
+}
+
+// firstFlag returns the first flag that was sent, false when none was.
+func firstFlag(flags ...*bool) bool {
+	for _, f := range flags {
+		if f != nil {
+			return *f
+		}
+	}
+	return false
+}
+
+// pageSize returns the limit that was asked for within the bounds of a route.
+func pageSize(asked, byDefault, most int) int {
+	if asked == 0 {
+		return byDefault
+	}
+	return min(asked, most)
+}

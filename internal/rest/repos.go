@@ -1,0 +1,161 @@
+package rest
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/policy"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// repoID is a repository's id as clients see it.
+func repoID(id meta.RepoID) string { return fmt.Sprintf("repo_%016x", uint64(id)) }
+
+// stamp is a time as all answers spell it.
+func stamp(t time.Time) string { return t.UTC().Truncate(time.Second).Format(time.RFC3339) }
+
+// cloneURL is the URL of the normal remote, without credentials.
+func (h *Handler) cloneURL(name string) string {
+	segments := strings.Split(name, "/")
+	for i, s := range segments {
+		segments[i] = url.PathEscape(s)
+	}
+	return strings.TrimRight(h.PublicURL(), "/") + "/" + strings.Join(segments, "/") + ".git"
+}
+
+func (c *call) createRepo(q api.CreateRepo) (api.CreatedRepo, error) {
+	if q.RepoName != nil && *q.RepoName != c.access.Principal.Repo {
+		return api.CreatedRepo{}, invalid("repo_name is %.80q and the token is for %.80q: they must be equal", *q.RepoName, c.access.Principal.Repo)
+	}
+	source, err := forkSource(q.BaseRepo)
+	if err != nil {
+		return api.CreatedRepo{}, err
+	}
+	if q.InitialCommit != nil {
+		return api.CreatedRepo{}, invalid("initial_commit goes with a snapshot only")
+	}
+	branch := q.DefaultBranch
+	if q.BaseRepo != nil {
+		branch = first(q.BaseRepo.DefaultBranch, branch)
+	}
+	r, err := c.Service.CreateRepo(c.ctx, c.access, branch, source)
+	if err != nil {
+		return api.CreatedRepo{}, err
+	}
+	return api.CreatedRepo{RepoID: repoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}, nil
+}
+
+// forkSource reads where a repository comes from, nil for nowhere.
+func forkSource(b *api.BaseRepo) (*service.Source, error) {
+	if b == nil {
+		return nil, nil
+	}
+	switch provider := b.Provider; provider {
+	case "code", "code.storage":
+	case "", "github", "gitlab", "bitbucket", "gitea", "forgejo", "codeberg", "sr.ht":
+		return nil, service.Refuse(service.Unsupported, "this server does not sync with other hosts yet: create the repository without base_repo and push to it")
+	default:
+		return nil, invalid("base_repo.provider %.40q is not known", provider)
+	}
+	switch b.Operation {
+	case "fork":
+	case "snapshot":
+		return nil, service.Refuse(service.Unsupported, "this server does not make snapshots yet: fork the repository instead")
+	default:
+		return nil, invalid("base_repo.operation %.40q is not known for a repository of this server: use fork", b.Operation)
+	}
+	if b.Name == "" {
+		return nil, invalid("base_repo.name is missing: it names the repository to fork")
+	}
+	if b.Auth == nil || b.Auth.Token == "" {
+		return nil, invalid("base_repo.auth.token is missing: it grants git:read on the repository to fork")
+	}
+	return &service.Source{Name: b.Name, Token: b.Auth.Token, Ref: b.Ref, SHA: b.SHA}, nil
+}
+
+func describe(r meta.Repo) api.Repo {
+	return api.Repo{RepoID: repoID(r.ID), URL: r.Name, RepoName: r.Name, DefaultBranch: r.DefaultBranch, CreatedAt: stamp(r.CreatedAt)}
+}
+
+func (c *call) getRepo(api.None) (api.Repo, error) { return describe(c.access.Repo), nil }
+
+// Sizes of pages of repositories and branches.
+const (
+	listDefault = 20
+	listMax     = 100
+)
+
+func (c *call) listRepos(q api.ListRepos) (api.RepoList, error) {
+	created, id, err := repoPosition(q.Cursor)
+	if err != nil {
+		return api.RepoList{}, err
+	}
+	limit := pageSize(q.Limit, listDefault, listMax)
+	rows, err := c.Service.Repos(c.ctx, c.access, strings.TrimSpace(q.Q), created, id, limit+1)
+	if err != nil {
+		return api.RepoList{}, err
+	}
+	list := api.RepoList{Repos: []api.Repo{}}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		list.HasMore, list.NextCursor = true, afterRepo(rows[limit-1])
+	}
+	for _, r := range rows {
+		list.Repos = append(list.Repos, describe(r))
+	}
+	return list, nil
+}
+
+func (c *call) deleteRepo(api.None) (api.DeletedRepo, error) {
+	r := c.access.Repo
+	if err := c.Service.DeleteRepo(c.ctx, c.access); err != nil {
+		return api.DeletedRepo{}, err
+	}
+	return api.DeletedRepo{
+		RepoID: repoID(r.ID), RepoName: r.Name,
+		Message: fmt.Sprintf("deletion of repository %s initiated; its storage is freed in the background", r.Name),
+	}, nil
+}
+
+func (c *call) getProtections(api.None) (api.Protections, error) {
+	rules, err := c.Service.Protections(c.ctx, c.access)
+	return protections(rules), err
+}
+
+func (c *call) setProtections(q api.Protections) (api.Protections, error) {
+	if q.Protections == nil {
+		return api.Protections{}, invalid("protections is missing: send a list, an empty one to remove all rules")
+	}
+	rules := make([]policy.Protection, 0, len(q.Protections))
+	for _, p := range q.Protections {
+		ops := make([]policy.Op, len(p.Ops))
+		for i, op := range p.Ops {
+			ops[i] = policy.Op(op)
+		}
+		rule, err := policy.NewProtection(p.Pattern, ops)
+		if err != nil {
+			return api.Protections{}, err
+		}
+		rules = append(rules, rule)
+	}
+	if err := c.Service.SetProtections(c.ctx, c.access, rules); err != nil {
+		return api.Protections{}, err
+	}
+	return protections(rules), nil
+}
+
+func protections(rules []policy.Protection) api.Protections {
+	list := api.Protections{Protections: []api.Protection{}}
+	for _, r := range rules {
+		ops := make([]string, len(r.Ops))
+		for i, op := range r.Ops {
+			ops[i] = string(op)
+		}
+		list.Protections = append(list.Protections, api.Protection{Pattern: r.Pattern, Ops: ops})
+	}
+	return list
+}

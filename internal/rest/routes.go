@@ -1,0 +1,146 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// route is one row of the table: what it is called in metrics, how it is asked,
+// who may, and what it does.
+type route struct {
+	name   string
+	method string
+	legacy string // path below /api/v1/, "" for none
+	path   string // path below /api/, "" for none
+	access access
+	op     operation
+
+	commits bool // its refusals carry the result of a commit
+	strict  bool // members of the body that are not known are refused
+}
+
+// access authorises a request. repo is the name in the path, "" where the
+// token's claim names the repository.
+type access func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error)
+
+// reads and writes authorise work in a repository; who may change which ref is
+// decided where refs change.
+func reads(scopes ...auth.Scope) access {
+	return func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+		return s.Open(ctx, token, repo, scopes...)
+	}
+}
+
+var writes = reads
+
+// changes authorises changes of a repository itself.
+func changes(scopes ...auth.Scope) access {
+	return func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+		return s.OpenToChange(ctx, token, repo, scopes...)
+	}
+}
+
+// creates authorises the creation of the repository that the token names.
+func creates(scopes ...auth.Scope) access {
+	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return s.OpenNew(ctx, token, scopes...)
+	}
+}
+
+// ofOrg authorises work on the org as a whole.
+func ofOrg(scopes ...auth.Scope) access {
+	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return s.OpenOrg(ctx, token, scopes...)
+	}
+}
+
+// operation is what a route does, with the types of what it takes and answers.
+type operation struct {
+	request, response reflect.Type
+	// status is that of success; 0 where the operation decides.
+	status int
+	run    func(*call) error
+}
+
+// answers makes an operation that answers in JSON.
+func answers[Q, A any](status int, f func(*call, Q) (A, error)) operation {
+	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), status, func(c *call) error {
+		var q Q
+		if err := c.decode(&q); err != nil {
+			return err
+		}
+		a, err := f(c, q)
+		if err != nil {
+			return err
+		}
+		return c.answer(status, a)
+	}}
+}
+
+// sends makes an operation that writes its response itself, in bytes.
+func sends[Q any](f func(*call, Q) error) operation {
+	return operation{reflect.TypeFor[Q](), reflect.TypeFor[[]byte](), 0, func(c *call) error {
+		var q Q
+		if err := c.decode(&q); err != nil {
+			return err
+		}
+		return f(c, q)
+	}}
+}
+
+// receives makes an operation that reads its body itself and answers in JSON.
+func receives[Q, A any](status int, f func(*call) (A, error)) operation {
+	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), status, func(c *call) error {
+		a, err := f(c)
+		if err != nil {
+			return err
+		}
+		return c.answer(status, a)
+	}}
+}
+
+// routes is the table.
+func routes() []*route {
+	const get, head, post, put, del = http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete
+	return []*route{
+		{name: "repos.create", method: post, legacy: "repos", path: "repos",
+			access: creates(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createRepo)},
+		{name: "repos.list", method: get, legacy: "repos", path: "repos",
+			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).listRepos)},
+		{name: "repos.get", method: get, legacy: "repo", path: "repos/{r}",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getRepo)},
+		{name: "repos.delete", method: del, legacy: "repos/delete", path: "repos/{r}",
+			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteRepo)},
+		{name: "protections.get", method: get, path: "repos/{r}/protections",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getProtections)},
+		{name: "protections.set", method: put, path: "repos/{r}/protections", strict: true,
+			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).setProtections)},
+
+		{name: "file.get", method: get, legacy: "repos/file", path: "repos/{r}/file",
+			access: reads(auth.GitRead), op: sends((*call).getFile)},
+		{name: "file.head", method: head, legacy: "repos/file", path: "repos/{r}/file",
+			access: reads(auth.GitRead), op: sends((*call).getFile)},
+		{name: "files.list", method: get, legacy: "repos/files", path: "repos/{r}/files",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listFiles)},
+		{name: "archive.post", method: post, legacy: "repos/archive", path: "repos/{r}/archive",
+			access: reads(auth.GitRead), op: sends((*call).archive)},
+		{name: "archive.get", method: get, legacy: "repos/archive", path: "repos/{r}/archive",
+			access: reads(auth.GitRead), op: sends((*call).archive)},
+
+		{name: "branches.list", method: get, legacy: "repos/branches", path: "repos/{r}/branches",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listBranches)},
+		{name: "branches.get", method: get, legacy: "repos/branch", path: "repos/{r}/branch",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getBranch)},
+		{name: "branches.create", method: post, legacy: "repos/branches/create", path: "repos/{r}/branches/create",
+			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createBranch)},
+		{name: "branches.delete", method: del, legacy: "repos/branches", path: "repos/{r}/branches",
+			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteBranch)},
+		{name: "commits.pack", method: post, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
+			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
+	}
+}
