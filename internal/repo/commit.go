@@ -207,7 +207,7 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 	if err != nil {
 		return CommitResult{}, err
 	}
-	f, err := c.pack(db, v.Repo().Tidy, built)
+	f, err := c.pack(db, v.tidy(), built)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return CommitResult{}, err

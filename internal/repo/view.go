@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -37,6 +38,8 @@ type View struct {
 	// base is a closure of an earlier version, and moves what refs did since.
 	base  *graph.Closure
 	moves []meta.RefLogEntry
+	// untidy says that db belongs to a later version that is not tidy.
+	untidy bool
 }
 
 // NotFoundError says that what a request names is not there.
@@ -59,7 +62,7 @@ func (v *View) inherit(near *View, entries []meta.RefLogEntry) {
 		v.near = near.graph
 	}
 	if near.repo.PackSet == v.repo.PackSet {
-		v.db, v.graph = near.db, near.graph
+		v.db, v.graph, v.untidy = near.db, near.graph, near.untidy
 	}
 	switch {
 	case near.closure != nil:
@@ -124,14 +127,38 @@ func (v *View) DB(ctx context.Context) (*odb.DB, error) {
 }
 
 func (v *View) loadDB(ctx context.Context) (*odb.DB, error) {
-	if v.db == nil {
-		db, err := v.engine.cfg.ODB.Open(ctx, v.repo.PackSet)
-		if err != nil {
+	if v.db != nil {
+		return v.db, nil
+	}
+	for set := v.repo.PackSet; ; {
+		db, err := v.engine.cfg.ODB.Open(ctx, set)
+		if err == nil {
+			v.db = db
+			return db, nil
+		}
+		if !errors.Is(err, meta.ErrNotFound) {
 			return nil, err
 		}
-		v.db = db
+		// The repository has another set by now, and nothing points to this one
+		// any more. The new one holds what the view's refs reach as well.
+		r, lost := v.engine.row(ctx, v.repo.ID)
+		if lost != nil {
+			return nil, lost
+		}
+		if r.PackSet == set {
+			return nil, fmt.Errorf("repository %d points to a pack set that does not exist: %w: %w", v.repo.ID, meta.ErrCorrupt, err)
+		}
+		set = r.PackSet
+		v.untidy = v.untidy || !r.Tidy
 	}
-	return v.db, nil
+}
+
+// tidy reports whether being listed in the packs proves being reachable. The
+// packs are loaded.
+func (v *View) tidy() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.repo.Tidy && !v.untidy
 }
 
 // Graph returns the history of the repository.
@@ -237,7 +264,7 @@ func (v *View) reacher(ctx context.Context) (func(object.ID) (bool, error), erro
 	if err != nil {
 		return nil, err
 	}
-	if v.repo.Tidy {
+	if v.tidy() {
 		return func(id object.ID) (bool, error) { return db.Has(id), nil }, nil
 	}
 	closure, err := v.Closure(ctx)
