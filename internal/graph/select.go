@@ -102,14 +102,12 @@ func (g *Graph) cutSet(ids []object.ID) *CommitSet {
 func (s *selector) split(wants []object.ID) ([]Node, error) {
 	var roots []Node
 	for _, id := range wants {
-		named := id
 		for !s.explicit[id] {
+			s.explicit[id] = true
 			if n, ok := s.g.Node(id); ok {
-				s.explicit[id] = id == named
 				roots = append(roots, n)
 				break
 			}
-			s.explicit[id] = true
 			t, err := s.g.db.Type(s.ctx, id)
 			if err != nil {
 				return nil, err
@@ -209,7 +207,8 @@ func (s *selector) run() (*Selection, error) {
 		s.subtractHad()
 	}
 	for _, id := range s.trees {
-		if err := s.tree(id, nil, 0); err != nil {
+		// What a wanted tree holds has the depth of a root tree.
+		if err := s.tree(id, nil, -1); err != nil {
 			return nil, err
 		}
 	}
@@ -334,6 +333,9 @@ func (s *selector) missing(id object.ID) error {
 // whether its entries must be looked at.
 func (s *selector) enter(loc odb.Loc, depth int) bool {
 	f := &s.q.Filter
+	if f.Type == object.Commit || f.Type == object.Tag {
+		return false
+	}
 	if f.HasTreeDepth {
 		if depth >= f.TreeDepth {
 			return false

@@ -38,12 +38,8 @@ func (u *uploader) Shallow(ctx context.Context, f *wire.Fetch) (wire.ShallowUpda
 			inside.Add(n)
 		}
 	case f.DeepenRelative:
-		reached := g.NewCommitSet()
-		if err := g.Reach(ctx, roots, nil, reached); err != nil {
-			return out, err
-		}
-		from := slices.DeleteFunc(slices.Clone(client), func(n graph.Node) bool { return !reached.Has(n) })
-		border, err = layers(ctx, g, from, f.Depth+1, inside)
+		// As for git, all boundaries move, not only those below the wants.
+		border, err = layers(ctx, g, client, f.Depth+1, inside)
 	default:
 		border, err = layers(ctx, g, roots, f.Depth, inside)
 	}
