@@ -155,12 +155,12 @@ func (s *Store) Open(ctx context.Context, set int64) (*DB, error) {
 }
 
 func (s *Store) open(ctx context.Context, set int64) (*DB, error) {
-	rows, err := s.cfg.Meta.PackSet(ctx, set)
+	ids, err := s.cfg.Meta.PackIDs(ctx, set)
 	if err != nil {
 		return nil, fmt.Errorf("read pack set %d: %w", set, err)
 	}
-	db := s.longestKnown(rows)
-	added, err := s.load(ctx, rows[len(db.packs):])
+	db := s.longestKnown(ids)
+	added, err := s.load(ctx, ids[len(db.packs):])
 	if err != nil {
 		return nil, err
 	}
@@ -180,22 +180,22 @@ func (s *Store) keep(set int64, db *DB) {
 	}
 }
 
-// longestKnown returns an opened DB whose packs are the first of rows, or an
+// longestKnown returns an opened DB whose packs are the first of ids, or an
 // empty one.
-func (s *Store) longestKnown(rows []meta.Pack) *DB {
+func (s *Store) longestKnown(ids []meta.PackID) *DB {
 	const reach = 64 // sets grow by a pack or a few at a time
-	for n := len(rows); n > 0 && n > len(rows)-reach; n-- {
-		db, ok := s.tails.Get(rows[n-1].ID)
-		if ok && len(db.packs) == n && db.startsLike(rows) {
+	for n := len(ids); n > 0 && n > len(ids)-reach; n-- {
+		db, ok := s.tails.Get(ids[n-1])
+		if ok && len(db.packs) == n && db.startsLike(ids) {
 			return db
 		}
 	}
 	return &DB{store: s}
 }
 
-func (db *DB) startsLike(rows []meta.Pack) bool {
+func (db *DB) startsLike(ids []meta.PackID) bool {
 	for i, p := range db.packs {
-		if p.info.ID != rows[i].ID {
+		if p.info.ID != ids[i] {
 			return false
 		}
 	}

@@ -119,25 +119,35 @@ func (p *Pack) GraphData(ctx context.Context) ([]byte, error) {
 	return p.store.readBlob(ctx, &p.info, GraphSuffix)
 }
 
-// load returns opened packs for rows, from the cache where it has them.
-func (s *Store) load(ctx context.Context, rows []meta.Pack) ([]*Pack, error) {
-	out := make([]*Pack, len(rows))
-	var small []meta.PackID
-	var at []int
-	for i := range rows {
-		if p, ok := s.packs.Get(rows[i].ID); ok {
+// load returns opened packs, from the cache where it has them.
+func (s *Store) load(ctx context.Context, ids []meta.PackID) ([]*Pack, error) {
+	out := make([]*Pack, len(ids))
+	var unknown []meta.PackID
+	var place []int // of the unknown ones
+	for i, id := range ids {
+		if p, ok := s.packs.Get(id); ok {
 			out[i] = p
 			continue
 		}
+		unknown, place = append(unknown, id), append(place, i)
+	}
+	if len(unknown) == 0 {
+		return out, nil
+	}
+	rows, err := s.cfg.Meta.PacksByID(ctx, unknown)
+	if err != nil {
+		return nil, fmt.Errorf("read packs: %w", err)
+	}
+	var small []meta.PackID
+	var at []int // their places in rows
+	for i := range rows {
 		if rows[i].Inline {
 			small, at = append(small, rows[i].ID), append(at, i)
 			continue
 		}
-		p, err := s.loadLarge(ctx, &rows[i])
-		if err != nil {
+		if out[place[i]], err = s.loadLarge(ctx, &rows[i]); err != nil {
 			return nil, err
 		}
-		out[i] = p
 	}
 	const batch = 256 // at most 16 MiB of rows at once
 	for len(small) > 0 {
@@ -151,7 +161,7 @@ func (s *Store) load(ctx context.Context, rows []meta.Pack) ([]*Pack, error) {
 			if err != nil {
 				return nil, err
 			}
-			out[at[i]] = p
+			out[place[at[i]]] = p
 		}
 		small, at = small[n:], at[n:]
 	}
