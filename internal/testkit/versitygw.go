@@ -1,3 +1,5 @@
+// Package testkit starts the real services that tests run against and tells
+// which one is missing when it cannot.
 package testkit
 
 import (

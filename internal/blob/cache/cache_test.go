@@ -60,16 +60,21 @@ func over(tb testing.TB, remote, local blob.Store, limit int64) *cache.Store {
 }
 
 func TestStore(t *testing.T) {
-	for name, remote := range map[string]blobtest.New{
-		"mem": func(testing.TB) blob.Store { return mem.New() },
-		"dir": func(tb testing.TB) blob.Store { return inFS(tb, fsx.NewMem()) },
-		"s3":  onS3,
+	inMemory := func(testing.TB) blob.Store { return mem.New() }
+	for _, test := range []struct {
+		name   string
+		remote blobtest.New
+		limit  int64
+	}{
+		{"mem/nothing fits", inMemory, 0},
+		{"mem/something fits", inMemory, 10 << 20},
+		{"mem/all fits", inMemory, 1 << 40},
+		{"dir", func(tb testing.TB) blob.Store { return inFS(tb, fsx.NewMem()) }, 10 << 20},
+		{"s3", onS3, 10 << 20},
 	} {
-		for _, limit := range []int64{0, 10 << 20, 1 << 40} {
-			t.Run(fmt.Sprintf("%s/%d", name, limit), func(t *testing.T) {
-				blobtest.Test(t, func(tb testing.TB) blob.Store { return over(tb, remote(tb), onDisk(tb), limit) })
-			})
-		}
+		t.Run(test.name, func(t *testing.T) {
+			blobtest.Test(t, func(tb testing.TB) blob.Store { return over(tb, test.remote(tb), onDisk(tb), test.limit) })
+		})
 	}
 }
 

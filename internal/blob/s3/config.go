@@ -37,6 +37,9 @@ type Config struct {
 	// Stall is how long a request may make no progress before it is tried again:
 	// 30 seconds by default.
 	Stall time.Duration
+	// MaxWait is the longest wait before a request is tried again: 4 seconds by
+	// default. The first wait is a hundredth of it.
+	MaxWait time.Duration
 	// Transport is the HTTP transport; a new one by default.
 	Transport http.RoundTripper
 }
@@ -59,6 +62,7 @@ const (
 	minPartSize       = 5 << 20
 	defaultCacheBytes = 64 << 20
 	defaultStall      = 30 * time.Second
+	defaultMaxWait    = 4 * time.Second
 )
 
 // ParseURL reads s3://NAME[/PREFIX]?endpoint=URL&region=NAME&path_style=true and
@@ -134,6 +138,9 @@ func (c *Config) complete() error {
 	}
 	if c.Stall == 0 {
 		c.Stall = defaultStall
+	}
+	if c.MaxWait == 0 {
+		c.MaxWait = defaultMaxWait
 	}
 	return nil
 }

@@ -34,12 +34,13 @@ const (
 	error200    fault = "200 with an error inside, though the request was done"
 	stallBefore fault = "no answer in time and nothing done"
 	stallAfter  fault = "no answer in time, request done"
+	slow        fault = "a late answer in pieces"
 )
 
-var faults = []fault{dropBefore, dropAfter, halfAnswer, conflict, slowDown, errorAfter, error200, stallBefore, stallAfter}
+var faults = []fault{dropBefore, dropAfter, halfAnswer, conflict, slowDown, errorAfter, error200, stallBefore, stallAfter, slow}
 
-// stall is the store's limit; a stalling proxy waits for longer.
-const stall = 250 * time.Millisecond
+// stall is the store's limit for requests; a stalling proxy never answers.
+const stall = 400 * time.Millisecond
 
 // proxy stands before a real server and fails the requests that choose picks.
 type proxy struct {
@@ -70,7 +71,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answerError(w, http.StatusServiceUnavailable, "SlowDown")
 		return
 	case stallBefore:
-		time.Sleep(2 * stall)
+		hang(r)
 		panic(http.ErrAbortHandler)
 	}
 	resp, answer := p.forward(r, body)
@@ -78,7 +79,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case dropAfter:
 		panic(http.ErrAbortHandler)
 	case stallAfter:
-		time.Sleep(2 * stall)
+		hang(r)
 		panic(http.ErrAbortHandler)
 	case errorAfter:
 		answerError(w, http.StatusInternalServerError, "InternalError")
@@ -96,7 +97,24 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}
+	if fault == slow {
+		w.(http.Flusher).Flush()
+		time.Sleep(stall / 10)
+		w.Write(answer[:len(answer)/2])
+		answer = answer[len(answer)/2:]
+		w.(http.Flusher).Flush()
+		time.Sleep(stall / 10)
+	}
 	w.Write(answer)
+}
+
+// hang waits until the client gives up, though not as long as a client does that
+// waits for a large part.
+func hang(r *http.Request) {
+	select {
+	case <-r.Context().Done():
+	case <-time.After(2 * stall):
+	}
 }
 
 func (p *proxy) forward(r *http.Request, body []byte) (*http.Response, []byte) {
@@ -132,12 +150,14 @@ func throughProxy(tb testing.TB, choose func(r *http.Request) fault) (s3.Config,
 	tb.Cleanup(server.Close)
 	c.Endpoint = server.URL
 	c.Stall = stall
+	c.MaxWait = 200 * time.Millisecond
 	c.PartSize = 5 << 20
 	return c, p
 }
 
 // TestStoreUnderFaults runs the whole suite while one request in five fails.
 func TestStoreUnderFaults(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	var injected int64
@@ -151,7 +171,7 @@ func TestStoreUnderFaults(t *testing.T) {
 				return none
 			}
 			f := faults[rng.IntN(len(faults))]
-			if (f == stallBefore || f == stallAfter) && rng.IntN(4) > 0 {
+			if (f == stallBefore || f == stallAfter || f == slow) && rng.IntN(20) > 0 {
 				return dropAfter // stalls take their time: have fewer
 			}
 			return f
@@ -165,110 +185,54 @@ func TestStoreUnderFaults(t *testing.T) {
 	}
 }
 
-// TestEveryFaultOnEveryRequest fails each request of each operation in each way:
-// the operation succeeds all the same and its effect is there.
-func TestEveryFaultOnEveryRequest(t *testing.T) {
-	small, large := blobtest.Data("small", 1000), blobtest.Data("large", 5<<20+1)
-	var next atomic.Pointer[func() fault]
-	quiet := func() fault { return none }
-	next.Store(&quiet)
-	c, _ := throughProxy(t, func(*http.Request) fault { return (*next.Load())() })
-	s := open(t, c)
-	key := func() func() blob.Key {
-		n := 0
-		return func() blob.Key { n++; return blob.Key(fmt.Sprintf("every/%d", n)) }
-	}()
-	put := func(data []byte) func(t *testing.T, inject func()) {
-		return func(t *testing.T, inject func()) {
-			k := key()
-			inject()
-			if err := s.Put(t.Context(), k, bytes.NewReader(data), -1); err != nil {
-				t.Fatalf("put: %v", err)
-			}
-			next.Store(&quiet)
-			if got, err := blobtest.ReadAll(s, k); err != nil || !bytes.Equal(got, data) {
-				t.Errorf("read back: %d bytes, %v", len(got), err)
-			}
-			if err := s.Delete(t.Context(), k); err != nil {
-				t.Error(err)
-			}
+// operation is one use of a store, in which each request shall fail.
+type operation struct {
+	name     string
+	requests int // that it makes at least
+	data     []byte
+	stored   bool // whether an object with data is there before
+	run      func(t *testing.T, s blob.Store, key blob.Key, data []byte) error
+}
+
+var operations = []operation{
+	{"put", 1, blobtest.Data("small", 1000), false, putAndRead},
+	{"put parts", 4, blobtest.Data("large", 5<<20+1), false, putAndRead},
+	{"put existing", 2, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+		return wantError(blob.ErrExists, s.Put(t.Context(), key, bytes.NewReader(data), -1))
+	}},
+	{"read", 2, blobtest.Data("large", 5<<20+1), true, func(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+		got, err := blobtest.ReadAll(s, key)
+		if err == nil && !bytes.Equal(got, data) {
+			err = errors.New("read wrong bytes")
 		}
-	}
-	with := func(data []byte, do func(k blob.Key) error) func(t *testing.T, inject func()) {
-		return func(t *testing.T, inject func()) {
-			k := key()
-			if err := s.Put(t.Context(), k, bytes.NewReader(data), -1); err != nil {
-				t.Fatal(err)
-			}
-			inject()
-			if err := do(k); err != nil {
-				t.Error(err)
-			}
-			next.Store(&quiet)
-			if err := s.Delete(t.Context(), k); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	for _, op := range []struct {
-		name     string
-		requests int // at least
-		run      func(t *testing.T, inject func())
-	}{
-		{"put", 1, put(small)},
-		{"put parts", 4, put(large)},
-		{"put existing", 2, with(small, func(k blob.Key) error {
-			return wantError(blob.ErrExists, s.Put(t.Context(), k, bytes.NewReader(small), -1))
-		})},
-		{"read", 2, with(large, func(k blob.Key) error {
-			got, err := blobtest.ReadAll(s, k)
-			if err == nil && !bytes.Equal(got, large) {
-				err = errors.New("read wrong bytes")
-			}
+		return err
+	}},
+	{"delete", 2, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, _ []byte) error {
+		if err := s.Delete(t.Context(), key); err != nil {
 			return err
-		})},
-		{"delete", 1, with(small, func(k blob.Key) error {
-			if err := s.Delete(t.Context(), k); err != nil {
+		}
+		_, err := s.Stat(t.Context(), key)
+		return wantError(blob.ErrNotFound, err)
+	}},
+	{"list", 1, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, _ []byte) error {
+		for info, err := range s.List(t.Context(), string(key)) {
+			if err != nil || info.Key == key {
 				return err
 			}
-			_, err := s.Stat(t.Context(), k)
-			return wantError(blob.ErrNotFound, err)
-		})},
-		{"list", 1, with(small, func(k blob.Key) error {
-			var keys []blob.Key
-			for info, err := range s.List(t.Context(), "every/") {
-				if err != nil {
-					return err
-				}
-				keys = append(keys, info.Key)
-			}
-			if !slices.Equal(keys, []blob.Key{k}) {
-				return fmt.Errorf("listed %q, want %q", keys, k)
-			}
-			return nil
-		})},
-	} {
-		for _, f := range faults {
-			t.Run(op.name+"/"+strings.ReplaceAll(string(f), " ", "_"), func(t *testing.T) {
-				for n := int64(1); ; n++ {
-					var count atomic.Int64
-					failNth := func() fault {
-						if count.Add(1) == n {
-							return f
-						}
-						return none
-					}
-					op.run(t, func() { next.Store(&failNth) })
-					if count.Load() < n {
-						if n <= int64(op.requests) {
-							t.Errorf("operation made %d requests, want at least %d", n-1, op.requests)
-						}
-						return
-					}
-				}
-			})
 		}
+		return fmt.Errorf("the list lacks %q", key)
+	}},
+}
+
+func putAndRead(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+	if err := s.Put(t.Context(), key, bytes.NewReader(data), -1); err != nil {
+		return err
 	}
+	got, err := blobtest.ReadAll(s, key)
+	if err == nil && !bytes.Equal(got, data) {
+		err = errors.New("read back wrong bytes")
+	}
+	return err
 }
 
 func wantError(want, got error) error {
@@ -276,6 +240,48 @@ func wantError(want, got error) error {
 		return nil
 	}
 	return fmt.Errorf("got error %v, want %v", got, want)
+}
+
+// TestEveryFaultOnEveryRequest fails each request of each operation in each way:
+// the operation succeeds all the same and its effect is there.
+func TestEveryFaultOnEveryRequest(t *testing.T) {
+	for _, op := range operations {
+		t.Run(op.name, func(t *testing.T) {
+			t.Parallel() // most of the time is waiting
+			var count, failing atomic.Int64
+			var inject atomic.Value
+			c, _ := throughProxy(t, func(*http.Request) fault {
+				if count.Add(1) == failing.Load() {
+					return inject.Load().(fault)
+				}
+				return none
+			})
+			s := open(t, c)
+			for _, f := range faults {
+				inject.Store(f)
+				for n := int64(1); ; n++ {
+					key := blob.Key(fmt.Sprintf("every/%d-%d", slices.Index(faults, f), n))
+					failing.Store(0)
+					if op.stored {
+						if err := s.Put(t.Context(), key, bytes.NewReader(op.data), -1); err != nil {
+							t.Fatal(err)
+						}
+					}
+					count.Store(0)
+					failing.Store(n)
+					if err := op.run(t, s, key, op.data); err != nil {
+						t.Errorf("request %d, %s: %v", n, f, err)
+					}
+					if count.Load() < n {
+						if n <= int64(op.requests) {
+							t.Errorf("operation made %d requests, want at least %d", n-1, op.requests)
+						}
+						break
+					}
+				}
+			}
+		})
+	}
 }
 
 // TestOutage checks that a service that stays down gives an error which is no

@@ -141,7 +141,7 @@ func (s *Store) copyRange(ctx context.Context, w io.Writer, key blob.Key, off, n
 		if errors.As(err, &sink) || !transient(err) || attempt >= attempts {
 			return err
 		}
-		if err := wait(ctx, attempt); err != nil {
+		if err := s.wait(ctx, attempt); err != nil {
 			return err
 		}
 	}

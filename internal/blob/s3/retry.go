@@ -12,7 +12,7 @@ import (
 )
 
 // attempts is how often a request is made before its last error is returned;
-// together with the waits between them that takes about ten seconds.
+// with the default waits that takes about ten seconds.
 const attempts = 9
 
 // slowest is the least bandwidth that counts as progress, in bytes per second.
@@ -21,15 +21,10 @@ const slowest = 64 << 10
 // errStalled says that a request made no progress for too long.
 var errStalled = errors.New("the service does not answer in time")
 
-const (
-	firstWait = 40 * time.Millisecond
-	maxWait   = 4 * time.Second
-)
-
 // wait sleeps before the attempt after the nth (from 1), with jitter.
-func wait(ctx context.Context, n int) error {
-	d := min(firstWait<<(n-1), maxWait)
-	timer := time.NewTimer(d/2 + rand.N(d/2))
+func (s *Store) wait(ctx context.Context, n int) error {
+	d := min(s.config.MaxWait/100<<(n-1), s.config.MaxWait)
+	timer := time.NewTimer(d/2 + rand.N(d/2+1))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -63,7 +58,7 @@ func (s *Store) retry(ctx context.Context, bytes int64, do func(ctx context.Cont
 		if !transient(err) || n == attempts {
 			return err
 		}
-		if err := wait(ctx, n); err != nil {
+		if err := s.wait(ctx, n); err != nil {
 			return err
 		}
 	}

@@ -165,7 +165,7 @@ func (s *Store) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, er
 			if ctx.Err() != nil {
 				err = ctx.Err()
 			} else if transient(err) && n < attempts {
-				if err = wait(ctx, n); err == nil {
+				if err = s.wait(ctx, n); err == nil {
 					continue
 				}
 			}
