@@ -30,7 +30,7 @@ var layers = map[string][]string{
 	"internal/blob/blobtest":     {"internal/blob", "internal/fsx"},
 	"internal/blob/mem":          {"internal/blob"},
 	"internal/blob/dir":          {"internal/blob", "internal/fsx"},
-	"internal/blob/s3":           {"internal/blob"},
+	"internal/blob/s3":           {"internal/blob", "internal/lru"},
 	"internal/blob/cache":        {"internal/blob", "internal/fsx"},
 	"internal/meta":              {"internal/git/object"},
 	"internal/meta/metatest":     {"internal/meta", "internal/git/object"},
