@@ -223,7 +223,7 @@ func (s *selector) wholePacks() {
 	for i, p := range s.g.db.Packs() {
 		place := int32(i)
 		info := p.Info()
-		if !info.Exact || len(info.Tips) == 0 || cut && len(info.Boundary) > 0 {
+		if !s.g.db.Exact(place) || len(info.Tips) == 0 || cut && len(info.Boundary) > 0 {
 			continue
 		}
 		if lo, hi := s.g.PackNodes(place); s.send.covers(lo, hi) && s.allSent(info.Tips) && s.allKnown(info.Boundary) {

@@ -16,6 +16,8 @@ type DB struct {
 	store *Store
 	packs []*Pack
 	segs  []segment // in the order of the set
+	// shared marks the exact packs that hold an object which an earlier one has.
+	shared []bool
 }
 
 // Loc is where an object lies: the pack's place in the set and the position in
@@ -94,6 +96,7 @@ func (db *DB) With(p *Pack) *DB {
 	n := int32(len(db.packs))
 	// Full slice expressions: the next DB must not write into this one's arrays.
 	out := &DB{store: db.store, packs: append(db.packs[:n:n], p)}
+	out.shared = append(db.shared[:n:n], p.info.Exact && db.hasAny(p.file.Index()))
 	out.segs = append(slices.Clone(db.segs), segment{lo: n, hi: n + 1, one: p.file.Index()})
 	for len(out.segs) > 1 {
 		a, b := &out.segs[len(out.segs)-2], &out.segs[len(out.segs)-1]
@@ -104,6 +107,24 @@ func (db *DB) With(p *Pack) *DB {
 		out.segs = append(out.segs[:len(out.segs)-2], merged)
 	}
 	return out
+}
+
+// Exact reports whether the pack with the given place is exact here: its row
+// says so, and no earlier pack has an object of it. Two writers at once may each
+// have made a pack that was exact upon what it saw.
+func (db *DB) Exact(place int32) bool { return db.packs[place].info.Exact && !db.shared[place] }
+
+// hasAny reports whether db has an object of idx.
+func (db *DB) hasAny(idx *pack.Index) bool {
+	if len(db.segs) == 0 {
+		return false
+	}
+	for i := range idx.Count() {
+		if db.Has(idx.ID(i)) {
+			return true
+		}
+	}
+	return false
 }
 
 // Packs returns the packs in the order of the set. It must not be modified.
