@@ -82,13 +82,16 @@ func Parse(data []byte) (*Table, error) {
 	t.parents = t.records[n*recordLen : n*recordLen+p*4]
 	t.outside = t.records[n*recordLen+p*4 : n*recordLen+p*4+m*object.Size]
 	t.records = t.records[:n*recordLen]
-	return t, t.check(n + m)
+	if err := t.check(n + m); err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // check verifies the order of records and that links stay inside the table.
 func (t *Table) check(links uint64) error {
 	for i := range t.n {
-		if i > 0 && t.pos(i-1) >= t.pos(i) {
+		if t.pos(i) < 0 || i > 0 && t.pos(i-1) >= t.pos(i) {
 			return fmt.Errorf("%w: record %d is out of order", ErrFormat, i)
 		}
 		lo, hi := t.span(i)
