@@ -1,0 +1,363 @@
+package rest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/policy"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// sample is a request of a route that succeeds in the repository that populate
+// makes.
+type sample struct {
+	query string
+	body  any
+}
+
+// samples has one or more for every route.
+var samples = map[string][]sample{
+	"repos.create":    {{body: map[string]any{"default_branch": "trunk"}}, {}},
+	"repos.list":      {{}},
+	"repos.get":       {{}},
+	"repos.delete":    {{}},
+	"protections.get": {{}},
+	"protections.set": {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
+	"file.get":        {{query: "path=README.md"}, {query: "path=README.md&ref=session&ephemeral=true"}},
+	"file.head":       {{query: "path=README.md"}},
+	"files.list":      {{}, {query: "limit=1"}},
+	"archive.post":    {{}, {body: `{"ref":"main"}`}},
+	"archive.get":     {{query: "ref=main"}},
+	"branches.list":   {{}, {query: "ephemeral=true&limit=1"}},
+	"branches.get":    {{query: "name=main"}},
+	"branches.create": {
+		{body: `{"target_branch":"new","base_ref":"main"}`},
+		{body: `{"target_branch":"session","base_branch":"session","base_is_ephemeral":true}`},
+		{body: `{"target_branch":"old","base_ref":"main","force":true}`},
+		{body: `{"target_branch":"new","base_ref":"main","target_is_ephemeral":true}`},
+	},
+	"branches.delete": {{body: `{"name":"old"}`}, {body: `{"target_branch":"session","ephemeral":true}`}},
+	"commits.pack": {
+		{body: commitBody(nil, map[string]string{"n": "1"})},
+		{body: commitBody(map[string]any{"target_branch": "fresh", "base_branch": "main", "ephemeral": true}, map[string]string{"n": "1"})},
+	},
+}
+
+const populated = "team/app"
+
+// populate makes the repository of the samples.
+func populate(s *stack) {
+	s.create(populated)
+	s.commit(populated, nil, map[string]string{"README.md": "hello\n", "src/a.txt": "a"})
+	s.want(http.StatusOK, "POST", repoPath(populated, "branches/create"), s.full(populated), `{"target_branch":"old","base_ref":"main"}`, nil)
+	s.commit(populated, nil, map[string]string{"README.md": "hello again\n"})
+	s.commit(populated, map[string]any{"target_branch": "session", "base_branch": "main", "ephemeral": true}, map[string]string{"s": "1"})
+	s.create("team/other")
+}
+
+// paths returns where a route is mounted, for a repository.
+func (r *route) paths(repo string) []string {
+	var out []string
+	if r.legacy != "" {
+		out = append(out, "/api/v1/"+r.legacy)
+	}
+	if r.path != "" {
+		out = append(out, strings.Replace("/api/"+r.path, "repos/{r}", strings.TrimPrefix(repoPath(repo, ""), "/api/"), 1))
+	}
+	return out
+}
+
+func with(path, query string) string {
+	if query == "" {
+		return path
+	}
+	return path + "?" + query
+}
+
+func TestTableIsComplete(t *testing.T) {
+	names, mounted := map[string]bool{}, map[string]bool{}
+	for _, r := range routes() {
+		if names[r.name] {
+			t.Errorf("two routes are named %q", r.name)
+		}
+		names[r.name] = true
+		if r.access == nil || r.op.run == nil || r.op.request == nil || r.op.response == nil {
+			t.Errorf("route %q lacks a column", r.name)
+		}
+		if samples[r.name] == nil {
+			t.Errorf("route %q has no sample", r.name)
+		}
+		for _, p := range r.paths("x") {
+			if key := r.method + " " + p; mounted[key] {
+				t.Errorf("%s is mounted twice", key)
+			} else {
+				mounted[key] = true
+			}
+		}
+		if pkg := r.op.request.PkgPath(); !strings.HasSuffix(pkg, "/api") {
+			t.Errorf("route %q takes %s, which is no type of package api", r.name, r.op.request)
+		}
+	}
+	for name := range samples {
+		if !names[name] {
+			t.Errorf("sample of %q, which is no route", name)
+		}
+	}
+}
+
+// TestEveryRoute asks every route at every path as nobody, with bad tokens,
+// without its scope, and properly.
+func TestEveryRoute(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	stranger := newKey(t)
+	bad := map[string]string{
+		string(api.TokenMissing):   "",
+		string(api.TokenMalformed): "x.y.z",
+		string(api.TokenSignature): s.mint(stranger, auth.Claims{Org: "acme", Repo: populated, Scopes: []auth.Scope{auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead}}),
+		string(api.TokenExpired):   s.mint(s.key, auth.Claims{Org: "acme", Repo: populated, IssuedAt: 1000, Expires: 2000, Scopes: []auth.Scope{auth.GitRead, auth.GitWrite}}),
+	}
+	scopeless := s.token(populated, auth.CheckpointRead)
+	for _, r := range routes() {
+		for i, p := range r.paths(populated) {
+			q := samples[r.name][0]
+			for code, token := range bad {
+				a := s.do(r.method, with(p, q.query), token, q.body)
+				checkRefusal(t, r, a, http.StatusUnauthorized, api.Code(code))
+				if a.header.Get("Www-Authenticate") == "" {
+					t.Errorf("%s: 401 without a challenge", r.name)
+				}
+			}
+			checkRefusal(t, r, s.do(r.method, with(p, q.query), scopeless, q.body), http.StatusForbidden, api.ScopeMissing)
+			t.Run(fmt.Sprintf("%s/%d", r.name, i), func(t *testing.T) {
+				s := newStack(t)
+				populate(s)
+				token := s.full(populated)
+				if r.name == "repos.create" {
+					token = s.full("team/new")
+				}
+				a := s.do(r.method, with(p, q.query), token, q.body)
+				if a.status >= 300 || (r.op.status != 0 && a.status != r.op.status) {
+					t.Errorf("%s %s: %d %s", r.method, p, a.status, a.body)
+				}
+				basic := s.do(r.method, with(p, "path=README.md"), "", nil, "Authorization", "bAsIc dDp4") // t:x
+				checkRefusal(t, r, basic, http.StatusUnauthorized, api.TokenMalformed)
+			})
+		}
+	}
+}
+
+// checkRefusal checks the whole shape of a refusal.
+func checkRefusal(t *testing.T, r *route, a answer, status int, code api.Code) {
+	t.Helper()
+	if a.status != status {
+		t.Errorf("%s: %d, want %d: %s", r.name, a.status, status, a.body)
+		return
+	}
+	if r.method == http.MethodHead {
+		if len(a.body) > 0 {
+			t.Errorf("%s: a refusal of HEAD has a body", r.name)
+		}
+		return
+	}
+	e := a.error(t)
+	if e.Code != code {
+		t.Errorf("%s: code %q, want %q", r.name, e.Code, code)
+	}
+	if (e.Result != nil) != r.commits {
+		t.Errorf("%s: result is %v", r.name, e.Result)
+	}
+	if e.Result != nil && (e.Result.Success || e.Result.Status == "" || e.Result.Message == "") {
+		t.Errorf("%s: result is %+v", r.name, e.Result)
+	}
+}
+
+// TestForeignLooksAbsent compares everything that the server says of a
+// repository that exists elsewhere with what it says of none.
+func TestForeignLooksAbsent(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	foreign := s.full("team/other")        // exists, and is not the one asked for
+	absent := s.full("team/never-existed") // is asked for, and does not exist
+	for _, r := range routes() {
+		if !strings.Contains(r.path, repoSegment) {
+			continue
+		}
+		q := samples[r.name][0]
+		a := s.do(r.method, with(r.paths(populated)[len(r.paths(populated))-1], q.query), foreign, q.body)
+		b := s.do(r.method, with(r.paths("team/never-existed")[len(r.paths(""))-1], q.query), absent, q.body)
+		a.header.Del("Date")
+		b.header.Del("Date")
+		if a.status != http.StatusNotFound || a.status != b.status || !bytes.Equal(a.body, b.body) || !reflect.DeepEqual(a.header, b.header) {
+			t.Errorf("%s: foreign %d %v %s, absent %d %v %s", r.name, a.status, a.header, a.body, b.status, b.header, b.body)
+		}
+		checkRefusal(t, r, a, http.StatusNotFound, api.RepositoryMissing)
+	}
+}
+
+// state is all that writes could change.
+func (s *stack) state() string {
+	s.t.Helper()
+	ctx := s.t.Context()
+	var b strings.Builder
+	gate, err := s.meta.Gate(ctx, meta.GateQuery{Org: "acme"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	repos, err := s.meta.ListRepos(ctx, meta.RepoQuery{Org: gate.Org.ID, Limit: 1000})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, r := range repos {
+		page, err := s.meta.Refs(ctx, meta.RefQuery{Repo: r.ID})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		rules, err := s.meta.Protections(ctx, r.ID)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", r, page.Refs, rules)
+	}
+	return b.String()
+}
+
+// TestConfinedToken walks the table with a token that may do everything, on one
+// branch: through no route does anything else change.
+func TestConfinedToken(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	own := "refs/namespaces/ephemeral/refs/heads/mine"
+	confined := func(repo string) string {
+		return s.mint(s.key, auth.Claims{
+			Org: "acme", Repo: repo, Scopes: []auth.Scope{auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead},
+			Policies: policy.List{rule(t, own, policy.NoForcePush), rule(t, "*", policy.NoPush)},
+		})
+	}
+	before := s.state()
+	for _, r := range routes() {
+		repo := populated
+		if r.name == "repos.create" {
+			repo = "team/new"
+		}
+		for _, p := range r.paths(repo) {
+			for _, q := range samples[r.name] {
+				a := s.do(r.method, with(p, q.query), confined(repo), q.body)
+				if changing := r.method != http.MethodGet && r.method != http.MethodHead && r.name != "archive.post"; changing {
+					checkRefusal(t, r, a, http.StatusForbidden, api.Denied)
+				} else if a.status >= 300 {
+					t.Errorf("%s: %d %s", r.name, a.status, a.body)
+				}
+				if after := s.state(); after != before {
+					t.Fatalf("%s %s changed\n%s\nto\n%s", r.method, p, before, after)
+				}
+			}
+		}
+	}
+	commit := commitBody(map[string]any{"target_branch": "mine", "base_branch": "main", "ephemeral": true}, map[string]string{"n": "1"})
+	var ack api.CommitAck
+	s.want(http.StatusCreated, "POST", repoPath(populated, "commit-pack"), confined(populated), commit, &ack)
+	s.refused(http.StatusForbidden, api.Denied, "DELETE", repoPath(populated, "branches"), confined(populated), `{"name":"mine","ephemeral":true}`)
+	denied := s.do("POST", "/api/v1/repos/commit-pack", confined(populated), commitBody(nil, map[string]string{"n": "2"})).error(t)
+	if !strings.Contains(denied.Message, "denied by policy") || denied.Result.Status != "forbidden" || denied.Result.Branch != "main" {
+		t.Errorf("refusal is %+v %+v", denied, denied.Result)
+	}
+}
+
+func TestRouting(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	token := s.full(populated)
+	for path, status := range map[string]int{
+		"//api//v1//repo":                200,
+		"/api/v1/repo/":                  200,
+		"/api/repos/team%2Fapp":          200,
+		"/api/repos/team%2fapp/":         200,
+		"//api/repos/team%2Fapp":         200,
+		"/api/repos/team%252Fapp":        404,
+		"/api/repos/team/app":            404,
+		"/api/v1/repos/team%2Fapp":       404,
+		"/api/repos/%2E%2E/branches":     404,
+		"/api/repos/../repos/team%2Fapp": 404,
+		"/api":                           404,
+		"/api/":                          404,
+		"/api/v1/repos/grep":             404,
+	} {
+		a := s.do("GET", path, token, nil)
+		if a.status != status {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		if status != 200 {
+			a.error(t)
+		}
+	}
+	for _, row := range []struct{ method, path, allow string }{
+		{"PATCH", "/api/v1/repo", "GET"},
+		{"OPTIONS", "/api/repos/team%2Fapp", "DELETE, GET"},
+		{"HEAD", "/api/repos/team%2Fapp/branches", "DELETE, GET"},
+		{"PUT", "/api/v1/repos/file", "GET, HEAD"},
+		{"GET", "/api/v1/repos/commit-pack", "POST"},
+	} {
+		a := s.do(row.method, row.path, token, nil)
+		if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != row.allow {
+			t.Errorf("%s %s: %d, Allow %q", row.method, row.path, a.status, a.header.Get("Allow"))
+		}
+		if row.method != "HEAD" && a.error(t).Code != api.MethodNotAllowed {
+			t.Errorf("%s %s: %s", row.method, row.path, a.body)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	s := newStack(t)
+	rows := []struct {
+		method, path, route string
+		ok                  bool
+	}{
+		{"GET", "/api/v1/repos/file", "file.get", true},
+		{"HEAD", "//api/repos/a%2Fb/file", "file.head", true},
+		{"POST", "/api/nothing", unrouted, true},
+		{"PUT", "/api/v1/repos/file", unrouted, true},
+		{"GET", "/api", unrouted, true},
+		{"GET", "/apiary", "", false},
+		{"GET", "/", "", false},
+		{"GET", "/x/api/v1/repos", "", false},
+	}
+	for _, row := range rows {
+		req, err := http.NewRequest(row.method, "http://x"+row.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if route, ok := s.handler.Match(req); route != row.route || ok != row.ok {
+			t.Errorf("%s %s: %q, %t", row.method, row.path, route, ok)
+		}
+	}
+}
+
+// TestCodesAreDocumented holds the codes of the server and of the wire types
+// together.
+func TestCodesAreDocumented(t *testing.T) {
+	codes := []api.Code{
+		api.Invalid, api.Unsupported, api.Unauthorized, api.ScopeMissing, api.Denied, api.NotFound, api.RepositoryMissing,
+		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.DefaultBranch,
+		api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
+	}
+	for code := range labels {
+		if !slices.Contains(codes, api.Code(code)) {
+			t.Errorf("code %q is not in package api", code)
+		}
+	}
+	for _, code := range codes {
+		if _, ok := labels[service.Code(code)]; !ok && code != api.Unauthorized && code != api.MethodNotAllowed && code != api.Range {
+			t.Errorf("code %q has no label", code)
+		}
+	}
+}
