@@ -86,17 +86,22 @@ func TestPublishedSDKResumesASession(t *testing.T) {
 		return a.Text("commit", "commit_sha")
 	}
 	main := commit(harness.Commit{Branch: "main", Files: map[string]string{"src/auth.ts": "// begin\n"}})
-	tip := commit(harness.Commit{Branch: "sessions/s-42", Base: "main", Ephemeral: true, Files: map[string]string{"src/auth.ts": "// session\n"}})
-
-	// One push makes the others.
+	// One push makes half of the others, another one the rest, so that the session's branch is in the middle by name and by
+	// age.
 	g := harness.NewGit(t, "GIT_SSL_CAINFO="+s.Bundle())
 	g.Run("clone", "-q", s.Remote(harness.Grant{Repo: repo}, ""), "work")
-	var names strings.Builder
-	for i := range fillers {
-		fmt.Fprintf(&names, "create refs/heads/fill/%04d %s\n", i, main)
+	fill := func(prefix string) {
+		t.Helper()
+		var names strings.Builder
+		for i := range fillers / 2 {
+			fmt.Fprintf(&names, "create refs/heads/%s/%04d %s\n", prefix, i, main)
+		}
+		g.In("work").Input(names.String(), "update-ref", "--stdin")
+		g.In("work").Run("push", "-q", s.Remote(harness.Grant{Repo: repo}, "+ephemeral"), "refs/heads/"+prefix+"/*:refs/heads/"+prefix+"/*")
 	}
-	g.In("work").Input(names.String(), "update-ref", "--stdin")
-	g.In("work").Run("push", "-q", s.Remote(harness.Grant{Repo: repo}, "+ephemeral"), "refs/heads/fill/*:refs/heads/fill/*")
+	fill("a")
+	tip := commit(harness.Commit{Branch: "sessions/s-42", Base: "main", Ephemeral: true, Files: map[string]string{"src/auth.ts": "// session\n"}})
+	fill("z")
 
 	out := node(t, "resume.mjs", append(env, "REPOSITORY_ID="+repo, "SESSION_ID=s-42", "TIP_SHA="+tip, fmt.Sprintf("FILLERS=%d", fillers)))
 	var result struct{ Tip string }

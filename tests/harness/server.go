@@ -28,6 +28,9 @@ const Org = "acme"
 // startWait bounds how long a server may take until it listens.
 const startWait = 60 * time.Second
 
+// logTail is how much of a server's log a failed test prints, in bytes.
+const logTail = 4 << 10
+
 // Options say how a server runs. The zero value keeps everything in one
 // directory and answers plain HTTP.
 type Options struct {
@@ -81,7 +84,8 @@ func Serve(tb testing.TB, opts Options) *Server {
 	tb.Cleanup(func() {
 		s.Kill()
 		if tb.Failed() {
-			tb.Logf("the server's log:\n%s", s.Log())
+			log := s.Log()
+			tb.Logf("the end of the server's log:\n%s", log[max(0, len(log)-logTail):])
 		}
 	})
 	return s
