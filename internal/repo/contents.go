@@ -117,10 +117,10 @@ func (b *Content) Close() error {
 	z := compressors.Get().(*compressor)
 	defer compressors.Put(z)
 	z.reset(b.in)
-	if _, err := io.Copy(io.MultiWriter(h, z), b.reader()); err != nil {
+	err := b.writeTo(io.MultiWriter(h, z))
+	if err != nil {
 		return fmt.Errorf("compress content: %w", err)
 	}
-	var err error
 	if b.packed, b.spool, err = z.finish(); err != nil {
 		return fmt.Errorf("compress content: %w", err)
 	}
@@ -138,13 +138,15 @@ func (b *Content) Size() int64 { return b.size }
 // ID is the ID of the blob, once the content is closed.
 func (b *Content) ID() object.ID { return b.id }
 
-// reader returns the raw bytes.
-func (b *Content) reader() io.Reader {
-	parts := make([]io.Reader, 0, len(b.extents)+1)
+// writeTo writes the raw bytes to w.
+func (b *Content) writeTo(w io.Writer) error {
 	for _, x := range b.extents {
-		parts = append(parts, io.NewSectionReader(b.in.file, x.at, x.n))
+		if _, err := io.Copy(w, io.NewSectionReader(b.in.file, x.at, x.n)); err != nil {
+			return err
+		}
 	}
-	return io.MultiReader(append(parts, bytes.NewReader(b.buf))...)
+	_, err := w.Write(b.buf)
+	return err
 }
 
 // stream returns the zlib stream of a closed content.

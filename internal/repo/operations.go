@@ -105,15 +105,16 @@ func (e *Engine) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// Run renews the heartbeat and sweeps until ctx ends. Errors go to report.
-func (e *Engine) Run(ctx context.Context, report func(error)) {
+// Run renews the heartbeat and sweeps until ctx ends. Errors go to
+// Config.Report.
+func (e *Engine) Run(ctx context.Context) {
 	beat := time.NewTicker(e.cfg.Lease / 4)
 	defer beat.Stop()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	try := func(f func(context.Context) error) {
-		if err := f(ctx); err != nil && ctx.Err() == nil {
-			report(err)
+		if err := f(ctx); err != nil && ctx.Err() == nil && e.cfg.Report != nil {
+			e.cfg.Report(err)
 		}
 	}
 	sweepOnce := func(ctx context.Context) error { _, err := e.Sweep(ctx); return err }

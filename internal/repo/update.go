@@ -343,5 +343,8 @@ func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file 
 	if errors.As(err, &unknown) {
 		file.Leave() // its bytes may be visible
 	}
+	if err == nil && len(out.Moved) > 0 {
+		e.foldIfDue(ctx, v)
+	}
 	return out, err
 }

@@ -20,6 +20,7 @@ const DefaultLease = 30 * time.Second
 type writing struct {
 	rules      ruleCache
 	lanes      lanes
+	folds      folds
 	operations operations
 	skew       time.Duration // see clockSkew
 }
