@@ -163,8 +163,11 @@ func (s *Store) Row(id meta.RepoID) meta.Repo {
 type Pack struct {
 	// Tips and Not select closure(Tips) minus closure(Not).
 	Tips, Not []object.ID
-	// Inexact loads the pack without saying so.
+	// Inexact loads the pack without saying that it is exact.
 	Inexact bool
+	// Plain takes git's word for what the pack lacks: right where nothing that
+	// was there before comes back.
+	Plain bool
 	// Args are further arguments of git pack-objects.
 	Args []string
 }
@@ -184,7 +187,7 @@ func (s *Store) Load(g *Git, id meta.RepoID, p Pack, refs ...meta.RefWrite) {
 	// out all that the others reach.
 	list := g.Feed(revs.Bytes(), "rev-list", "--objects", "--stdin")
 	known := map[string]bool{}
-	if len(p.Not) > 0 {
+	if len(p.Not) > 0 && !p.Plain {
 		var not bytes.Buffer
 		for _, n := range p.Not {
 			fmt.Fprintln(&not, n)
