@@ -50,8 +50,6 @@ type Config struct {
 	// Lease is how long this process counts as alive after a heartbeat; 0 means
 	// DefaultLease.
 	Lease time.Duration
-	// Report takes errors of work that no request waits for; nil drops them.
-	Report func(error)
 }
 
 // Engine serves all repositories of one metadata store. It is safe for

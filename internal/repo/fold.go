@@ -71,8 +71,8 @@ func (e *Engine) foldIfDue(ctx context.Context, v *View) {
 	defer e.folds.end(v.repo.ID)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
 	defer cancel()
-	if err := e.fold(ctx, v.repo.ID); err != nil && e.cfg.Report != nil {
-		e.cfg.Report(fmt.Errorf("fold packs of repository %d: %w", v.repo.ID, err))
+	if err := e.fold(ctx, v.repo.ID); err != nil {
+		e.report(fmt.Errorf("fold packs of repository %d: %w", v.repo.ID, err))
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 
 func TestFold(t *testing.T) {
 	w := newWorld(t, options{})
-	w.engine.cfg.Report = func(err error) { t.Errorf("reported: %v", err) }
+	report := func(err error) { t.Errorf("reported: %v", err) }
+	w.engine.reporter.Store(&report)
 	ctx := context.Background()
 	r := w.create("repo")
 	for i := range 400 {

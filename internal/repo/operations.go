@@ -105,16 +105,18 @@ func (e *Engine) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// Run renews the heartbeat and sweeps until ctx ends. Errors go to
-// Config.Report.
-func (e *Engine) Run(ctx context.Context) {
+// Run renews the heartbeat and sweeps until ctx ends. Errors that no request
+// waits for go to report, those of folding included.
+func (e *Engine) Run(ctx context.Context, report func(error)) {
+	e.reporter.Store(&report)
+	defer e.reporter.Store(nil)
 	beat := time.NewTicker(e.cfg.Lease / 4)
 	defer beat.Stop()
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	try := func(f func(context.Context) error) {
-		if err := f(ctx); err != nil && ctx.Err() == nil && e.cfg.Report != nil {
-			e.cfg.Report(err)
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			report(err)
 		}
 	}
 	sweepOnce := func(ctx context.Context) error { _, err := e.Sweep(ctx); return err }

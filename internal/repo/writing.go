@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -23,6 +24,14 @@ type writing struct {
 	folds      folds
 	operations operations
 	skew       time.Duration // see clockSkew
+	reporter   atomic.Pointer[func(error)]
+}
+
+// report passes on an error that no request waits for, while Run runs.
+func (e *Engine) report(err error) {
+	if f := e.reporter.Load(); f != nil {
+		(*f)(err)
+	}
 }
 
 // renew returns a view of the repository as it is now.
