@@ -157,7 +157,7 @@ func (s *Store) load(ctx context.Context, ids []meta.PackID) ([]*Pack, error) {
 			return nil, fmt.Errorf("read small packs: %w", err)
 		}
 		for i, d := range data {
-			p, err := s.loadSmall(&rows[at[i]], d)
+			p, err := s.loadSmall(ctx, &rows[at[i]], d)
 			if err != nil {
 				return nil, err
 			}
@@ -169,8 +169,8 @@ func (s *Store) load(ctx context.Context, ids []meta.PackID) ([]*Pack, error) {
 }
 
 // loadSmall opens a pack that is a row; its index is computed.
-func (s *Store) loadSmall(row *meta.Pack, data []byte) (*Pack, error) {
-	idx, err := indexBytes(data, s.cfg.MaxObject)
+func (s *Store) loadSmall(ctx context.Context, row *meta.Pack, data []byte) (*Pack, error) {
+	idx, err := indexBytes(ctx, data)
 	if err != nil {
 		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
 	}
