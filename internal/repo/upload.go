@@ -103,6 +103,10 @@ func (u *uploader) Common(ctx context.Context, ids []object.ID) ([]object.ID, er
 		if _, ok := g.Node(id); !ok {
 			continue
 		}
+		if u.v.refs.isTip(id) {
+			common = append(common, id)
+			continue
+		}
 		if reached == nil {
 			if reached, err = u.v.reacher(ctx); err != nil {
 				return nil, err
