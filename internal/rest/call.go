@@ -38,6 +38,7 @@ type call struct {
 	branch string // that a commit is for, once known
 
 	begun   bool // the response has begun
+	lost    bool // the client took it no further
 	writeAt time.Time
 }
 
@@ -94,7 +95,9 @@ func (c *call) Write(p []byte) (int, error) {
 		// Not every ResponseWriter knows deadlines; those of net/http do.
 		_ = c.control.SetWriteDeadline(now.Add(c.IdleTimeout))
 	}
-	return c.w.Write(p)
+	n, err := c.w.Write(p)
+	c.lost = c.lost || err != nil
+	return n, err
 }
 
 var _ io.Writer = (*call)(nil)
@@ -155,7 +158,7 @@ func challenge(p *service.Error) string {
 // log records faults as errors, unless the client left and that is why.
 func (c *call) log(p *service.Error) {
 	level := slog.LevelDebug
-	if p.Status() >= 500 && c.r.Context().Err() == nil {
+	if p.Status() >= 500 && !c.lost && c.r.Context().Err() == nil {
 		level = slog.LevelError
 	}
 	name := unrouted

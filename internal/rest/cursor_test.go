@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -163,6 +164,20 @@ func TestFilePages(t *testing.T) {
 	s.want(http.StatusOK, "GET", repoPath("r", "files"), token, nil, &all)
 	if len(paths) != 31 || strings.Join(paths, " ") != strings.Join(all.Paths, " ") || all.HasMore || len(all.Entries) != 34 {
 		t.Errorf("pages give %v, the whole %v", paths, all.Paths)
+	}
+	many := map[string]string{}
+	for i := range filesDefault + 300 {
+		many[fmt.Sprintf("many/%04d", i)] = "x"
+	}
+	s.commit("r", map[string]any{"target_branch": "many", "base_branch": "main"}, many)
+	var whole, part api.FileList
+	s.want(http.StatusOK, "GET", repoPath("r", "files?ref=many"), token, nil, &whole)
+	s.want(http.StatusOK, "GET", repoPath("r", "files?ref=many&cursor=d9"), token, nil, &part)
+	if len(whole.Paths) != 31+len(many) || len(whole.Entries) != len(whole.Paths)+4 || whole.HasMore || whole.Ref != "many" || !slices.IsSorted(whole.Paths) {
+		t.Errorf("the whole has %d paths and %d entries", len(whole.Paths), len(whole.Entries))
+	}
+	if len(part.Entries) != filesDefault || !part.HasMore || part.NextCursor != "many/0998" {
+		t.Errorf("a page has %d entries, next %q", len(part.Entries), part.NextCursor)
 	}
 	var sub, flat, after api.FileList
 	s.want(http.StatusOK, "GET", repoPath("r", "files?path=/d1/"), token, nil, &sub)

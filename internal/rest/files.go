@@ -1,9 +1,12 @@
 package rest
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 	"unicode"
@@ -114,44 +117,114 @@ const (
 	filesMax     = 5000
 )
 
-func (c *call) listFiles(q api.ListFiles) (api.FileList, error) {
-	fq := repo.FilesQuery{Recursive: q.Recursive == nil || *q.Recursive, Trees: true}
+func (c *call) listFiles(q api.ListFiles) error {
+	fq := repo.FilesQuery{Recursive: q.Recursive == nil || *q.Recursive, Trees: true, Limit: pageSize(q.Limit, filesDefault, filesMax)}
 	var err error
 	if path := strings.TrimRight(q.Path, "/"); path != "" {
 		if fq.Path, err = checkPath(path); err != nil {
-			return api.FileList{}, err
+			return err
 		}
 	}
 	if q.Cursor != nil {
 		if fq.After, err = pathPosition(*q.Cursor); err != nil {
-			return api.FileList{}, err
+			return err
 		}
-	}
-	if q.Cursor != nil || q.Limit > 0 {
-		fq.Limit = pageSize(q.Limit, filesDefault, filesMax)
 	}
 	v, at, err := c.at(q.Ref, q.Ephemeral)
 	if err != nil {
-		return api.FileList{}, err
+		return err
 	}
 	fq.Commit = at.ID
 	page, err := v.Files(c.ctx, fq)
 	if err != nil {
-		return api.FileList{}, err
+		return err
+	}
+	if q.Cursor == nil && q.Limit == 0 && page.Next != "" {
+		return c.listAll(v, fq, at.Echo)
 	}
 	list := api.FileList{Paths: []string{}, Ref: at.Echo, Entries: make([]api.FileEntry, 0, len(page.Entries))}
 	for _, e := range page.Entries {
-		kind := kindOf(e.Mode)
-		list.Entries = append(list.Entries, api.FileEntry{Path: e.Path, Type: kind, Mode: e.Mode.Canonical().String()})
-		if kind == "blob" || kind == "symlink" {
-			list.Paths = append(list.Paths, e.Path)
+		entry := describeEntry(e)
+		list.Entries = append(list.Entries, entry)
+		if isFile(entry) {
+			list.Paths = append(list.Paths, entry.Path)
 		}
 	}
 	if page.Next != "" {
 		list.HasMore, list.NextCursor = true, afterPath(page.Next)
 	}
-	return list, nil
+	return c.answer(http.StatusOK, list)
 }
+
+// listAll writes an api.FileList of any length, page by page: memory does not
+// grow with it.
+func (c *call) listAll(v *repo.View, q repo.FilesQuery, ref string) error {
+	head, err := json.Marshal(ref)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(&started{c: c, start: func() {
+		c.header().Set("Content-Type", "application/json")
+		c.header().Set("Cache-Control", "no-store")
+	}}, 64<<10)
+	q.Limit = filesMax
+	fmt.Fprintf(w, `{"ref":%s,"entries":[`, head)
+	err = c.eachFile(v, q, w, func(e api.FileEntry) any { return e })
+	if err != nil {
+		return err
+	}
+	w.WriteString(`],"paths":[`)
+	err = c.eachFile(v, q, w, func(e api.FileEntry) any {
+		if !isFile(e) {
+			return nil
+		}
+		return e.Path
+	})
+	if err != nil {
+		return err
+	}
+	w.WriteString("],\"has_more\":false}\n")
+	return w.Flush()
+}
+
+// eachFile writes what is picked of every entry, nil for nothing, as the
+// elements of a JSON array.
+func (c *call) eachFile(v *repo.View, q repo.FilesQuery, w *bufio.Writer, pick func(api.FileEntry) any) error {
+	comma := false
+	for {
+		page, err := v.Files(c.ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			element := pick(describeEntry(e))
+			if element == nil {
+				continue
+			}
+			data, err := json.Marshal(element)
+			if err != nil {
+				return err
+			}
+			if comma {
+				w.WriteByte(',')
+			}
+			comma = true
+			if _, err := w.Write(data); err != nil {
+				return err
+			}
+		}
+		if q.After = page.Next; q.After == "" {
+			return nil
+		}
+	}
+}
+
+func describeEntry(e repo.Entry) api.FileEntry {
+	return api.FileEntry{Path: e.Path, Type: kindOf(e.Mode), Mode: e.Mode.Canonical().String()}
+}
+
+// isFile reports whether an entry is among the paths of a list.
+func isFile(e api.FileEntry) bool { return e.Type == "blob" || e.Type == "symlink" }
 
 func kindOf(m object.Mode) string {
 	switch m.Canonical() {

@@ -82,9 +82,9 @@ func answers[Q, A any](status int, f func(*call, Q) (A, error)) operation {
 	}}
 }
 
-// sends makes an operation that writes its response itself, in bytes.
-func sends[Q any](f func(*call, Q) error) operation {
-	return operation{reflect.TypeFor[Q](), reflect.TypeFor[[]byte](), 0, func(c *call) error {
+// sends makes an operation that writes its answer itself, while it is made.
+func sends[Q, A any](f func(*call, Q) error) operation {
+	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), 0, func(c *call) error {
 		var q Q
 		if err := c.decode(&q); err != nil {
 			return err
@@ -122,15 +122,15 @@ func routes() []*route {
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).setProtections)},
 
 		{name: "file.get", method: get, legacy: "repos/file", path: "repos/{r}/file",
-			access: reads(auth.GitRead), op: sends((*call).getFile)},
+			access: reads(auth.GitRead), op: sends[api.GetFile, []byte]((*call).getFile)},
 		{name: "file.head", method: head, legacy: "repos/file", path: "repos/{r}/file",
-			access: reads(auth.GitRead), op: sends((*call).getFile)},
+			access: reads(auth.GitRead), op: sends[api.GetFile, []byte]((*call).getFile)},
 		{name: "files.list", method: get, legacy: "repos/files", path: "repos/{r}/files",
-			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listFiles)},
+			access: reads(auth.GitRead), op: sends[api.ListFiles, api.FileList]((*call).listFiles)},
 		{name: "archive.post", method: post, legacy: "repos/archive", path: "repos/{r}/archive",
-			access: reads(auth.GitRead), op: sends((*call).archive)},
+			access: reads(auth.GitRead), op: sends[api.Archive, []byte]((*call).archive)},
 		{name: "archive.get", method: get, legacy: "repos/archive", path: "repos/{r}/archive",
-			access: reads(auth.GitRead), op: sends((*call).archive)},
+			access: reads(auth.GitRead), op: sends[api.Archive, []byte]((*call).archive)},
 
 		{name: "branches.list", method: get, legacy: "repos/branches", path: "repos/{r}/branches",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listBranches)},
