@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -417,16 +416,6 @@ func (s *selector) tree(id object.ID, olds []oldTree, depth int) error {
 	return nil
 }
 
-// note records that the client has an entry's object.
-func (s *selector) note(e object.Entry) {
-	if e.Mode.Type() == object.Commit {
-		return
-	}
-	if loc, ok := s.g.db.Find(e.ID); ok {
-		s.had.Add(loc)
-	}
-}
-
 // entry selects one entry of a tree, which lies at the given depth.
 func (s *selector) entry(e object.Entry, below []oldTree, depth int) error {
 	t := e.Mode.Type()
@@ -458,119 +447,4 @@ func (s *selector) entry(e object.Entry, below []oldTree, depth int) error {
 	}
 	s.set.Add(loc)
 	return nil
-}
-
-// cursor finds the entries of a tree in order.
-type cursor struct {
-	it  object.TreeIter
-	at  object.Entry
-	ok  bool
-	had bool
-}
-
-func newCursor(data []byte, had bool) cursor {
-	c := cursor{it: object.TreeEntries(data), had: had}
-	c.at, c.ok = c.it.Next()
-	return c
-}
-
-// seek returns the entry with the name and kind of e. Entries must be asked for
-// in the order of a tree; in an unsorted tree some are not found.
-func (c *cursor) seek(e object.Entry) (object.Entry, bool) {
-	for c.ok {
-		switch order := object.CompareEntries(c.at, e); {
-		case order == 0:
-			return c.at, c.at.Mode.IsDir() == e.Mode.IsDir()
-		case order > 0:
-			return object.Entry{}, false
-		}
-		c.at, c.ok = c.it.Next()
-	}
-	return object.Entry{}, false
-}
-
-// maxExpanded bounds how many commits' trees are listed to learn what a client
-// has.
-const maxExpanded = 32
-
-// expandHad adds to had everything in the trees of the newest commits at the
-// edge of what the client has.
-func (s *selector) expandHad() error {
-	g := s.g
-	edge := map[Node]bool{}
-	for _, n := range g.Nodes(s.q.Haves) {
-		edge[n] = true
-	}
-	for _, n := range g.Nodes(s.q.HaveCut) {
-		if s.have.Has(n) {
-			edge[n] = true
-		}
-	}
-	for n := range s.send.Each {
-		for _, p := range g.Parents(n) {
-			if s.have.Has(p) {
-				edge[p] = true
-			}
-		}
-	}
-	listed := NewObjectSet(g.db)
-	newest := make([]Node, 0, len(edge))
-	for n := range edge {
-		newest = append(newest, n)
-	}
-	slices.SortFunc(newest, func(a, b Node) int { return cmp.Compare(g.nodes[b].time, g.nodes[a].time) })
-	for _, n := range newest[:min(len(newest), maxExpanded)] {
-		if err := s.list(g.nodes[n].tree, listed, 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// list adds a tree and everything below it to had, leaving out what is listed.
-func (s *selector) list(id object.ID, listed *ObjectSet, depth int) error {
-	loc, ok := s.g.db.Find(id)
-	if !ok {
-		return s.missing(id)
-	}
-	if !listed.Add(loc) || depth >= MaxTreeDepth {
-		return nil
-	}
-	s.had.Add(loc)
-	if s.steps++; s.steps%256 == 0 && s.ctx.Err() != nil {
-		return s.ctx.Err()
-	}
-	data, err := s.g.db.Tree(s.ctx, id)
-	if err != nil {
-		return err
-	}
-	it := object.TreeEntries(data)
-	for e, ok := it.Next(); ok; e, ok = it.Next() {
-		if e.Mode.IsDir() {
-			if err := s.list(e.ID, listed, depth+1); err != nil {
-				return err
-			}
-			continue
-		}
-		s.note(e)
-	}
-	return it.Err()
-}
-
-// subtractHad takes out of the selection what the client turned out to have,
-// but for what it names.
-func (s *selector) subtractHad() {
-	for i := range s.had.bits {
-		place := int32(i)
-		if s.set.Whole(place) {
-			continue
-		}
-		s.had.EachIn(place, func(pos int32) bool {
-			loc := odb.Loc{Pack: place, Pos: pos}
-			if s.set.Has(loc) && !s.explicit[s.g.db.ID(loc)] {
-				s.set.Remove(loc)
-			}
-			return true
-		})
-	}
 }

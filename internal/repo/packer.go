@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -303,10 +302,7 @@ func (w *window) ReadAt(b []byte, off int64) (int, error) {
 	got, err := w.r.ReadAt(w.buf, off)
 	w.buf, w.at = w.buf[:got], off
 	if got < len(b) {
-		if err == nil {
-			err = io.ErrUnexpectedEOF
-		}
-		return bytes.NewReader(w.buf).ReadAt(b, 0)
+		return copy(b, w.buf), err // ReadAt gave a reason for reading too little
 	}
 	return copy(b, w.buf), nil
 }
