@@ -25,14 +25,16 @@ var build struct {
 // first call builds and Main removes.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	build.Do(func() { build.path, build.err = buildBinary() })
+	build.Do(func() { build.path, build.err = Build(Version) })
 	if build.err != nil {
 		tb.Fatalf("build cairn: %v", build.err)
 	}
 	return build.path
 }
 
-func buildBinary() (string, error) {
+// Build returns the path of the program: CAIRN_BIN when set, else one built into a
+// directory of its own, which is the caller's to remove, and stamped with version.
+func Build(version string) (string, error) {
 	if path := os.Getenv("CAIRN_BIN"); path != "" {
 		return filepath.Abs(path)
 	}
@@ -46,7 +48,7 @@ func buildBinary() (string, error) {
 	}
 	path := filepath.Join(dir, "cairn")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path,
-		"-ldflags", "-X github.com/cairnstate/cairn/internal/cli.version="+Version, "./cmd/cairn")
+		"-ldflags", "-X github.com/cairnstate/cairn/internal/cli.version="+version, "./cmd/cairn")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
