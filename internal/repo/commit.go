@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -149,6 +150,10 @@ func (c *commit) file(f *FileEdit) error {
 		if f.Content.Size() == 0 || f.Content.Size() > object.MaxPath || f.Content.hasNUL {
 			return invalid("path %q: the target of a symbolic link has 1 to %d bytes and no NUL", f.Path, object.MaxPath)
 		}
+		link := []object.Entry{{Mode: f.Mode, Name: []byte(path.Base(f.Path)), ID: f.Content.ID()}}
+		if err := object.Check(object.Tree, object.EncodeTree(link)); err != nil {
+			return invalid("path %q: %v", f.Path, err)
+		}
 	case 0, object.ModeRegular, object.ModeExecutable:
 	default:
 		return invalid("path %q: mode %s is not one of 100644, 100755, 120000 and 160000", f.Path, f.Mode)
@@ -232,7 +237,7 @@ type built struct {
 	time     int64 // of the committer
 	data     []byte
 	trees    []madeTree
-	known    map[object.ID]struct{} // entries of the parent's trees
+	known    map[object.ID]struct{} // contents that the parent's trees name
 }
 
 type madeTree struct {
@@ -255,7 +260,11 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 	m := treeMaker{
 		read: db.Tree,
 		made: func(id object.ID, data []byte) { b.trees = append(b.trees, madeTree{id, data}) },
-		kept: func(id object.ID) { b.known[id] = struct{}{} },
+		kept: func(id object.ID) {
+			if _, ok := c.blobs[id]; ok {
+				b.known[id] = struct{}{}
+			}
+		},
 	}
 	tree, n, err := m.apply(ctx, base, &c.edit)
 	if err != nil {

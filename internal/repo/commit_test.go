@@ -123,7 +123,7 @@ func TestCommitModesAndPaths(t *testing.T) {
 	for _, bad := range []FileEdit{
 		with("a/../b", "", 0), with("/a", "", 0), with("", "", 0), with("a//b", "", 0), with(".git/config", "", 0), with("x/.GIT/y", "", 0),
 		with("git~1", "", 0), with("a\x00b", "", 0), with("a\\b", "", 0), {Path: "../x", Delete: true},
-		with("l", "", object.ModeSymlink), with("l", "a\x00b", object.ModeSymlink), with("s", "short", object.ModeSubmodule),
+		with("l", "", object.ModeSymlink), with("a/.gitmodules", "x", object.ModeSymlink), with("l", "a\x00b", object.ModeSymlink), with("s", "short", object.ModeSubmodule),
 		with("s", strings.Repeat("0", 40), object.ModeSubmodule), with("m", "", 0o100600), with("m", "", object.ModeDir),
 	} {
 		if _, ok := errors.AsType[*InvalidError](edit(bad)); !ok {
@@ -165,7 +165,7 @@ func TestEditsLikeGit(t *testing.T) {
 		return strings.Join(parts, "/")
 	}
 	have := map[string]bool{} // what git's index has
-	for step := range 60 {
+	for step := range 40 {
 		c := w.engine.NewContents()
 		var files []FileEdit
 		for range 1 + rnd.IntN(8) {

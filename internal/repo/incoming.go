@@ -38,6 +38,12 @@ func (e *Engine) receivePack(ctx context.Context, v *View, src io.Reader) (*inco
 	return in, nil
 }
 
+// Sizes in bytes of a pack index, but for packs over 2 GiB.
+const (
+	indexOverhead  = 8 + 4*256 + 2*object.Size
+	indexPerObject = object.Size + 4 + 4
+)
+
 func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Reader) error {
 	c := collector{links: linkLog{scratch: e.cfg.Scratch}}
 	defer c.links.Close()
@@ -61,6 +67,7 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 		types[i], _ = res.Entry(i)
 	}
 	var idx bytes.Buffer
+	idx.Grow(indexOverhead + indexPerObject*res.Count())
 	if err := res.WriteIndex(&idx); err != nil {
 		return fmt.Errorf("index pack: %w", err)
 	}
