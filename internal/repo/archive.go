@@ -32,8 +32,9 @@ type ArchiveQuery struct {
 
 // Bounds of an ArchiveQuery.
 const (
-	maxGlobs   = 1000
-	maxGlobLen = 4096
+	maxGlobs        = 1000
+	maxGlobLen      = 4096
+	maxAlternatives = 256 // that braces of one glob stand for
 )
 
 // Archive writes files as tar.gz. The bytes depend on nothing but the commit and
@@ -73,6 +74,9 @@ func (q *ArchiveQuery) check() (string, error) {
 			if glob == "" || len(glob) > maxGlobLen || !doublestar.ValidatePattern(glob) {
 				return "", invalid("glob %q is malformed", clip(glob))
 			}
+			if alternatives(glob) > maxAlternatives {
+				return "", invalid("glob %q stands for more than %d patterns", clip(glob), maxAlternatives)
+			}
 		}
 	}
 	prefix := strings.TrimSuffix(q.Prefix, "/")
@@ -87,6 +91,24 @@ func (q *ArchiveQuery) check() (string, error) {
 		return "", invalid("archive prefix %q must be a relative path without %q, %q and backslashes", clip(q.Prefix), ".", "..")
 	}
 	return prefix + "/", nil
+}
+
+// alternatives returns how many patterns the braces of a glob stand for, at
+// most; it stops counting beyond maxAlternatives.
+func alternatives(glob string) int {
+	product, choices := 1, 1
+	for i := range len(glob) {
+		switch glob[i] {
+		case ',':
+			choices++
+		case '{', '}':
+			product, choices = product*choices, 1
+		}
+		if product*choices > maxAlternatives {
+			break
+		}
+	}
+	return product * choices
 }
 
 type archiver struct {
@@ -146,14 +168,17 @@ func matchesAny(globs []string, name string) bool {
 
 // file writes one file or symbolic link.
 func (a *archiver) file(name string, mode object.Mode, id object.ID) error {
+	if a.q.MaxBlob != nil {
+		size, err := a.db.Size(a.ctx, id)
+		if err != nil || size > *a.q.MaxBlob {
+			return err
+		}
+	}
 	_, size, r, err := a.db.Stream(a.ctx, id)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if a.q.MaxBlob != nil && size > *a.q.MaxBlob {
-		return nil
-	}
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: a.prefix + name, Size: size, Mode: 0o644, ModTime: a.when, Uname: "root", Gname: "root"}
 	switch mode {
 	case object.ModeExecutable:

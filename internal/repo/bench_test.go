@@ -120,6 +120,15 @@ func BenchmarkLarge(b *testing.B) {
 		b.Run(fmt.Sprintf("with %d small packs", tail), func(b *testing.B) {
 			v := withTail(b, g, tail)
 			b.Run("depth 1", func(b *testing.B) { benchmarkFetch(b, v, shallow) })
+			b.Run("depth 1 not cached", func(b *testing.B) {
+				f := shallow
+				f.Filter = wire.Filter{HasBlobLimit: true, BlobLimit: 1 << 30}
+				b.SetBytes(answer(b, v, f))
+				for b.Loop() {
+					f.Filter.BlobLimit++ // another request each time, with the same answer
+					answer(b, v, f)
+				}
+			})
 			b.Run("clone", func(b *testing.B) { benchmarkFetch(b, v, whole) })
 			b.Run("clone without copying", func(b *testing.B) {
 				f := whole

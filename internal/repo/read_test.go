@@ -298,11 +298,30 @@ func TestArchiveEqualsGit(t *testing.T) {
 		t.Error("globs that match nothing give files")
 	}
 	var invalid *repo.InvalidError
-	for _, q := range []repo.ArchiveQuery{{Prefix: "/a"}, {Prefix: "a/../b"}, {Prefix: "a\\b"}, {Prefix: "."}, {Prefix: "a//b"}, {Include: []string{"[a"}}, {Exclude: []string{""}}} {
+	for _, q := range []repo.ArchiveQuery{{Prefix: "/a"}, {Prefix: "a/../b"}, {Prefix: "a\\b"}, {Prefix: "."}, {Prefix: "a//b"}, {Include: []string{"[a"}}, {Exclude: []string{""}}, {Include: []string{strings.Repeat("{a,b}", 12)}}} {
 		q.Commit = commit
 		var out bytes.Buffer
 		if err := v.Archive(ctx, &out, q); !errors.As(err, &invalid) || out.Len() > 0 {
 			t.Errorf("%+v gives %v and %d bytes", q, err, out.Len())
 		}
 	}
+}
+
+func FuzzResolve(f *testing.F) {
+	origin := repotest.History(f, 24, 12)
+	_, _, v := serve(f, origin, layouts[1])
+	for _, rev := range []string{"main~2^2", "of-tag^{commit}", "HEAD^{}~1", "refs/heads/main", origin.ID("main").String()[:7], "main~99999999999999999999", "^", "@{1}", "main^{", "\xff~\x00"} {
+		f.Add(rev, false)
+		f.Add(rev, true)
+	}
+	f.Fuzz(func(t *testing.T, rev string, ephemeral bool) {
+		got, err := v.Resolve(context.Background(), rev, ephemeral)
+		var missing *repo.NotFoundError
+		if err != nil && !errors.As(err, &missing) {
+			t.Fatalf("%q: %v", rev, err)
+		}
+		if err == nil && got.ID.IsZero() {
+			t.Fatalf("%q resolves to nothing", rev)
+		}
+	})
 }
