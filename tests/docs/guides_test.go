@@ -109,7 +109,7 @@ func run(t *testing.T, root, bin, guide string) {
 	dir, home, data := t.TempDir(), t.TempDir(), t.TempDir()
 	text := script(t, guide, dir)
 	if strings.Contains(text, "node ") {
-		modules := root + "/tests/clients/node/node_modules"
+		modules := root + "/.tools/node/node_modules"
 		if _, err := os.Stat(modules); err != nil {
 			if strings.Contains(os.Getenv("SKIP"), "clients") {
 				t.Skip("the guide runs a published client, and SKIP names clients")
