@@ -39,8 +39,9 @@ const (
 
 var faults = []fault{dropBefore, dropAfter, halfAnswer, conflict, slowDown, errorAfter, error200, stallBefore, stallAfter, slow}
 
-// stall is the store's limit for requests; a stalling proxy never answers.
-const stall = 400 * time.Millisecond
+// stall is the store's limit for requests; a stalling proxy never answers. A busy
+// machine must be able to move some megabytes in that time.
+const stall = time.Second
 
 // proxy stands before a real server and fails the requests that choose picks.
 type proxy struct {
@@ -99,11 +100,11 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if fault == slow {
 		w.(http.Flusher).Flush()
-		time.Sleep(stall / 10)
+		time.Sleep(stall / 20)
 		w.Write(answer[:len(answer)/2])
 		answer = answer[len(answer)/2:]
 		w.(http.Flusher).Flush()
-		time.Sleep(stall / 10)
+		time.Sleep(stall / 20)
 	}
 	w.Write(answer)
 }
@@ -191,30 +192,30 @@ type operation struct {
 	requests int // that it makes at least
 	data     []byte
 	stored   bool // whether an object with data is there before
-	run      func(t *testing.T, s blob.Store, key blob.Key, data []byte) error
+	run      func(t *testing.T, s, direct blob.Store, key blob.Key, data []byte) error
 }
 
 var operations = []operation{
 	{"put", 1, blobtest.Data("small", 1000), false, putAndRead},
 	{"put parts", 4, blobtest.Data("large", 5<<20+1), false, putAndRead},
-	{"put existing", 2, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+	{"put existing", 2, blobtest.Data("small", 1000), true, func(t *testing.T, s, _ blob.Store, key blob.Key, data []byte) error {
 		return wantError(blob.ErrExists, s.Put(t.Context(), key, bytes.NewReader(data), -1))
 	}},
-	{"read", 2, blobtest.Data("large", 5<<20+1), true, func(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+	{"read", 2, blobtest.Data("medium", 1<<20+1), true, func(t *testing.T, s, _ blob.Store, key blob.Key, data []byte) error {
 		got, err := blobtest.ReadAll(s, key)
 		if err == nil && !bytes.Equal(got, data) {
 			err = errors.New("read wrong bytes")
 		}
 		return err
 	}},
-	{"delete", 2, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, _ []byte) error {
+	{"delete", 1, blobtest.Data("small", 1000), true, func(t *testing.T, s, direct blob.Store, key blob.Key, _ []byte) error {
 		if err := s.Delete(t.Context(), key); err != nil {
 			return err
 		}
-		_, err := s.Stat(t.Context(), key)
+		_, err := direct.Stat(t.Context(), key)
 		return wantError(blob.ErrNotFound, err)
 	}},
-	{"list", 1, blobtest.Data("small", 1000), true, func(t *testing.T, s blob.Store, key blob.Key, _ []byte) error {
+	{"list", 1, blobtest.Data("small", 1000), true, func(t *testing.T, s, _ blob.Store, key blob.Key, _ []byte) error {
 		for info, err := range s.List(t.Context(), string(key)) {
 			if err != nil || info.Key == key {
 				return err
@@ -224,11 +225,11 @@ var operations = []operation{
 	}},
 }
 
-func putAndRead(t *testing.T, s blob.Store, key blob.Key, data []byte) error {
+func putAndRead(t *testing.T, s, direct blob.Store, key blob.Key, data []byte) error {
 	if err := s.Put(t.Context(), key, bytes.NewReader(data), -1); err != nil {
 		return err
 	}
-	got, err := blobtest.ReadAll(s, key)
+	got, err := blobtest.ReadAll(direct, key)
 	if err == nil && !bytes.Equal(got, data) {
 		err = errors.New("read back wrong bytes")
 	}
@@ -250,26 +251,28 @@ func TestEveryFaultOnEveryRequest(t *testing.T) {
 			t.Parallel() // most of the time is waiting
 			var count, failing atomic.Int64
 			var inject atomic.Value
-			c, _ := throughProxy(t, func(*http.Request) fault {
+			c, p := throughProxy(t, func(*http.Request) fault {
 				if count.Add(1) == failing.Load() {
 					return inject.Load().(fault)
 				}
 				return none
 			})
 			s := open(t, c)
+			past := c
+			past.Endpoint, past.Stall = p.upstream, time.Minute
+			direct := open(t, past)
 			for _, f := range faults {
 				inject.Store(f)
 				for n := int64(1); ; n++ {
 					key := blob.Key(fmt.Sprintf("every/%d-%d", slices.Index(faults, f), n))
-					failing.Store(0)
 					if op.stored {
-						if err := s.Put(t.Context(), key, bytes.NewReader(op.data), -1); err != nil {
+						if err := direct.Put(t.Context(), key, bytes.NewReader(op.data), -1); err != nil {
 							t.Fatal(err)
 						}
 					}
 					count.Store(0)
 					failing.Store(n)
-					if err := op.run(t, s, key, op.data); err != nil {
+					if err := op.run(t, s, direct, key, op.data); err != nil {
 						t.Errorf("request %d, %s: %v", n, f, err)
 					}
 					if count.Load() < n {

@@ -157,7 +157,7 @@ func (w *writer) Finish(ctx context.Context) error {
 		w.ended = true
 		return w.conditional(ctx, w.size, w.putSingle)
 	}
-	defer w.Abort() // after success the upload is gone and this finds nothing
+	defer w.Abort()
 	if err := w.sendPart(); err != nil {
 		return fmt.Errorf("finish %q: %w", string(w.key), err)
 	}
@@ -167,7 +167,12 @@ func (w *writer) Finish(ctx context.Context) error {
 		return fmt.Errorf("finish %q: %w", string(w.key), err)
 	}
 	slices.SortFunc(w.done, func(a, b minio.CompletePart) int { return a.PartNumber - b.PartNumber })
-	return w.conditional(ctx, w.size, w.complete)
+	if err := w.conditional(ctx, w.size, w.complete); err != nil {
+		return err
+	}
+	w.cancel()
+	w.ended = true // the upload is the object now: there is nothing to abort
+	return nil
 }
 
 // options are those of all writes: the upload's id.
