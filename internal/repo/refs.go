@@ -15,7 +15,7 @@ import (
 // versions share, and a few changes laid over it. It is immutable.
 type refTable struct {
 	base *refBase
-	over []override // sorted by name
+	over []*override // sorted by name
 	n    int
 	// annotated counts the tags that have a peeled value.
 	annotated int
@@ -89,7 +89,7 @@ func (t *refTable) each(prefix, from string, yield func(meta.Ref) bool) {
 			return
 		}
 		if hasOver && (!hasBase || t.over[j].ref.Name <= t.base.refs[i].Name) {
-			o := &t.over[j]
+			o := t.over[j]
 			if hasBase && o.ref.Name == t.base.refs[i].Name {
 				i++
 			}
@@ -109,7 +109,7 @@ func (t *refTable) each(prefix, from string, yield func(meta.Ref) bool) {
 // isTip reports whether some ref has the value id, or a tag's peeled value is id.
 func (t *refTable) isTip(id object.ID) bool {
 	for i := range t.over {
-		if o := &t.over[i]; !o.gone && (o.ref.ID == id || o.ref.Peeled == id) {
+		if o := t.over[i]; !o.gone && (o.ref.ID == id || o.ref.Peeled == id) {
 			return true
 		}
 	}
@@ -170,7 +170,7 @@ func (t *refTable) apply(entries []meta.RefLogEntry) *refTable {
 // set applies one entry to a table that nobody else has yet.
 func (t *refTable) set(e *meta.RefLogEntry) {
 	old, existed := t.get(e.Name)
-	o := override{ref: meta.Ref{Name: e.Name, ID: e.New, Peeled: e.Peeled, CreatedAt: e.At, CreatedVersion: e.Version}, gone: e.New.IsZero()}
+	o := &override{ref: meta.Ref{Name: e.Name, ID: e.New, Peeled: e.Peeled, CreatedAt: e.At, CreatedVersion: e.Version}, gone: e.New.IsZero()}
 	if existed {
 		o.ref.CreatedAt, o.ref.CreatedVersion = old.CreatedAt, old.CreatedVersion
 		t.n--

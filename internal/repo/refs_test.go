@@ -232,3 +232,27 @@ func TestNamespaces(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkManyRefs lists one of 100,000 refs, and moves one.
+func BenchmarkManyRefs(b *testing.B) {
+	refs := make([]meta.Ref, 100000)
+	for i := range refs {
+		refs[i] = meta.Ref{Name: fmt.Sprintf("refs/namespaces/ephemeral/refs/heads/session-%06d", i), ID: object.ID{byte(i >> 16), byte(i >> 8), byte(i)}}
+	}
+	v := &View{refs: newRefTable(refs), repo: meta.Repo{DefaultBranch: "main"}}
+	b.Run("listing of one", func(b *testing.B) {
+		for b.Loop() {
+			n := 0
+			err := v.Uploader(EphemeralNS).Refs(context.Background(), []string{"refs/heads/session-054321"}, func(wire.Ref) error { n++; return nil })
+			if err != nil || n != 1 {
+				b.Fatal(n, err)
+			}
+		}
+	})
+	b.Run("move", func(b *testing.B) {
+		table := v.refs
+		for i := 0; b.Loop(); i++ {
+			table = table.apply([]meta.RefLogEntry{{Version: int64(i), Name: refs[i*7919%len(refs)].Name, New: object.ID{1, 2, byte(i)}}})
+		}
+	})
+}
