@@ -136,16 +136,27 @@ func (c *call) fail(err error) {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		h.Set("Retry-After", "5")
 	}
+	message := clip(p.Message)
 	e := api.Error{
-		Message: p.Message, Code: api.Code(p.Code), Status: p.Status(),
-		Title: http.StatusText(p.Status()), Detail: p.Message, Type: "about:blank",
+		Message: message, Code: api.Code(p.Code), Status: p.Status(),
+		Title: http.StatusText(p.Status()), Detail: message, Type: "about:blank",
 	}
 	if c.route != nil && c.route.commits {
-		e.Result = refusedUpdate(p, c.branch)
+		e.Result = refusedUpdate(p, message, clip(c.branch))
 	}
 	if err := c.answer(p.Status(), e); err != nil {
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// maxTold bounds in bytes what a refusal repeats of the request.
+const maxTold = 2 << 10
+
+func clip(text string) string {
+	if len(text) <= maxTold {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxTold], "") + "..."
 }
 
 func challenge(p *service.Error) string {
@@ -195,12 +206,12 @@ var labels = map[service.Code]string{
 }
 
 // refusedUpdate is the result of a commit that was refused.
-func refusedUpdate(p *service.Error, branch string) *api.UpdateResult {
+func refusedUpdate(p *service.Error, message, branch string) *api.UpdateResult {
 	status, ok := labels[p.Code]
 	if !ok {
 		status = "unauthorized" // all that is left are the codes of tokens
 	}
-	result := &api.UpdateResult{Status: status, Message: p.Message}
+	result := &api.UpdateResult{Status: status, Message: message}
 	if p.Code == service.NoChanges {
 		return result
 	}

@@ -14,6 +14,7 @@ import (
 // and writes it.
 func (c *call) commitPack() (api.CommitAck, error) {
 	in := newLines(c.body)
+	defer in.close()
 	m, err := readMetadata(in)
 	if err != nil {
 		return api.CommitAck{}, err

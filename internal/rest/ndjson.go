@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io"
+	"sync"
 
 	"github.com/cairnstate/cairn/internal/service"
 )
@@ -25,7 +26,21 @@ type lines struct {
 	n   int // bytes read of the current line
 }
 
-func newLines(r io.Reader) *lines { return &lines{src: bufio.NewReaderSize(r, 32<<10)} }
+// buffers are what lines read through.
+var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 32<<10) }}
+
+func newLines(r io.Reader) *lines {
+	src := buffers.Get().(*bufio.Reader)
+	src.Reset(r)
+	return &lines{src: src}
+}
+
+// close gives the buffer back; the lines cannot be read further.
+func (l *lines) close() {
+	l.src.Reset(nil)
+	buffers.Put(l.src)
+	l.src = nil
+}
 
 // more moves to the beginning of the next line that is not blank. It returns
 // false at the end of the body.
