@@ -6,13 +6,15 @@ import (
 	"crypto/sha1"
 	"encoding/binary"
 	"errors"
+	"hash/adler32"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/zlib"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 )
@@ -39,23 +41,15 @@ func (p *packer) add(typ object.Type, data []byte) int64 {
 	return at.Offset
 }
 
-// compress is deflate for many small deltas.
-func (p *packer) compress(d []byte) io.Reader {
-	z := zlibWriters.Get().(*zlib.Writer)
-	defer zlibWriters.Put(z)
-	var b bytes.Buffer
-	z.Reset(&b)
-	if _, err := z.Write(d); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := z.Close(); err != nil {
-		p.t.Fatal(err)
-	}
-	return &b
+// store returns a zlib stream of d, which is short, without compressing it.
+func store(d []byte) io.Reader {
+	n := uint16(len(d))
+	z := []byte{0x78, 0x01, 1, byte(n), byte(n >> 8), ^byte(n), ^byte(n >> 8)}
+	return bytes.NewReader(binary.BigEndian.AppendUint32(append(z, d...), adler32.Checksum(d)))
 }
 
 func (p *packer) ofs(base int64, d []byte) int64 {
-	at, err := p.w.AddOfsDelta(base, int64(len(d)), p.compress(d))
+	at, err := p.w.AddOfsDelta(base, int64(len(d)), store(d))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -63,7 +57,7 @@ func (p *packer) ofs(base int64, d []byte) int64 {
 }
 
 func (p *packer) ref(base object.ID, d []byte) int64 {
-	at, err := p.w.AddRefDelta(base, int64(len(d)), p.compress(d))
+	at, err := p.w.AddRefDelta(base, int64(len(d)), store(d))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -364,7 +358,7 @@ func TestReceiveDeepChain(t *testing.T) {
 func TestReceiveBranchingTree(t *testing.T) {
 	const levels = 30
 	rng := rand.New(rand.NewPCG(1, 1))
-	base := make([]byte, 1<<20)
+	base := make([]byte, 2<<20)
 	for i := range base {
 		base[i] = byte(rng.Uint32())
 	}
@@ -392,17 +386,24 @@ func TestReceiveBranchingTree(t *testing.T) {
 		}
 		data, at = forks[1-i%2], ats[1-i%2]
 	}
-	_, _, objs, err := receive(t, bytes.NewReader(p.bytes()), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for id := range want {
-		if _, ok := objs[id]; !ok {
-			t.Errorf("%s was not reported", id)
+	pack := p.bytes()
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, procs := range []int{1, 4} { // alone, and giving parts away
+		runtime.GOMAXPROCS(procs)
+		ids := map[object.ID]bool{}
+		var mu sync.Mutex
+		_, _, _, err := receive(t, bytes.NewReader(pack), Options{Visit: func(o Object) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ids[o.ID] = true
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(objs) != len(want) {
-		t.Errorf("%d objects, want %d", len(objs), len(want))
+		if !maps.Equal(ids, want) {
+			t.Errorf("%d processors: %d objects, want %d", procs, len(ids), len(want))
+		}
 	}
 }
 

@@ -84,7 +84,7 @@ func checkReceived(t *testing.T, r *repo, res *Result, stored []byte, objs map[o
 }
 
 func TestReceiveAgreesWithGit(t *testing.T) {
-	r := history(t, 300, 12, 20_000)
+	r := history(t, 150, 6, 20_000)
 	all := r.objects()
 	for name, flags := range map[string][]string{
 		"as fetched": {},
@@ -117,7 +117,7 @@ func TestReceiveAgreesWithGit(t *testing.T) {
 }
 
 func TestReceiveThin(t *testing.T) {
-	r := history(t, 200, 8, 20_000)
+	r := history(t, 100, 8, 20_000)
 	all := r.objects()
 	byID := func(id object.ID) (object.Type, []byte, error) {
 		o, ok := all[id]
@@ -173,10 +173,10 @@ func TestReceiveLargeObjects(t *testing.T) {
 	second := bytes.Clone(first)
 	copy(second[5000:], "changed")
 	third := append(bytes.Clone(second), "and more"...)
-	fourth := third[:size/8]               // small again, from a large base
+	fourth := third[:size/8]                // small again, from a large base
 	fifth := append(noise(5<<20), first...) // a large delta
 	var list bytes.Buffer
-	for _, b := range [][]byte{first, second, third, fourth, fifth, make([]byte, 40<<20), noise(MaxVisitBlob), noise(MaxVisitBlob + 1)} {
+	for _, b := range [][]byte{first, second, third, fourth, fifth, make([]byte, 20<<20), noise(MaxVisitBlob), noise(MaxVisitBlob + 1)} {
 		list.Write(r.git(b, "hash-object", "-w", "--stdin"))
 	}
 	data := r.git(list.Bytes(), "pack-objects", "--stdout", "-q", "--window=20", "--delta-base-offset")

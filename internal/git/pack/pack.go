@@ -279,8 +279,9 @@ func (p *packData) inflateWhole(dst, src []byte, e Entry) (bool, error) {
 const maxRatio = 1032
 
 // Get returns the type and content of the object at an index position. The
-// content must not be modified. Bases outside the pack come from base, which
-// may be nil since stored packs are complete.
+// content must not be modified; it is checked as zlib and deltas allow, but not
+// hashed. Bases outside the pack come from base, which may be nil since stored
+// packs are complete.
 func (p *Pack) Get(pos int, limits Limits, base BaseFunc) (object.Type, []byte, error) {
 	limits = limits.withDefaults()
 	probe := probes.Get().(*[probeLen]byte)

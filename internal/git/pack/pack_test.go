@@ -25,7 +25,7 @@ func mustParse(t testing.TB, idx []byte) *Index {
 }
 
 func TestPackReadsWhatGitWrote(t *testing.T) {
-	r := history(t, 120, 10, 20_000)
+	r := history(t, 60, 5, 8_000)
 	all := r.objects()
 	for name, flags := range map[string][]string{
 		"whole":     {"--all", "--no-reuse-delta", "--depth=0"},
@@ -189,5 +189,81 @@ func TestWriterRefuses(t *testing.T) {
 	err := w.CopyRun(bytes.NewReader(make([]byte, 10)), 11, 2)
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("short run: err %v", err)
+	}
+}
+
+// TestStoredPackDamaged changes every bit of a stored pack. Reading may go
+// unharmed, but must not fail with anything but a *CorruptError, or a
+// *LimitError where the bit made a size large.
+func TestStoredPackDamaged(t *testing.T) {
+	res, dst, _, err := receive(t, bytes.NewReader(samplePack(t)), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var idx bytes.Buffer
+	if err := res.WriteIndex(&idx); err != nil {
+		t.Fatal(err)
+	}
+	x := mustParse(t, idx.Bytes())
+	for i := range dst.Bytes() {
+		noticed := false
+		for bit := range 8 {
+			bad := bytes.Clone(dst.Bytes())
+			bad[i] ^= 1 << bit
+			p, err := Open(noMemory{bytes.NewReader(bad)}, int64(len(bad)), x)
+			for pos := 0; err == nil && pos < x.Count(); pos++ {
+				_, _, err = p.Get(pos, Limits{}, nil)
+			}
+			if err != nil && !isCorrupt(err) && !asType(err, new(*LimitError)) {
+				t.Errorf("bit %d of byte %d: err %v, want *CorruptError", bit, i, err)
+			}
+			noticed = noticed || err != nil
+		}
+		if !noticed {
+			t.Errorf("no change of byte %d was noticed", i)
+		}
+	}
+}
+
+func isCorrupt(err error) bool {
+	var corrupt *CorruptError
+	return errors.As(err, &corrupt)
+}
+
+func TestPackLimits(t *testing.T) {
+	p := newPacker(t, 3)
+	data := bytes.Repeat([]byte("0123456789"), 100)
+	base := p.add(object.Blob, data)
+	next := p.ofs(base, edit(1000, 900, "x"))
+	p.ofs(next, edit(901, 800, "y"))
+	res, dst, _, err := receive(t, bytes.NewReader(p.bytes()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var idx bytes.Buffer
+	if err := res.WriteIndex(&idx); err != nil {
+		t.Fatal(err)
+	}
+	x := mustParse(t, idx.Bytes())
+	pack, err := OpenBytes(dst.Bytes(), x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int(x.OffsetOrder()[2])
+	if _, _, err := pack.Get(last, Limits{MaxObject: 999}, nil); !asType(err, new(*LimitError)) {
+		t.Errorf("base over the limit: err %v, want *LimitError", err)
+	}
+	if _, _, err := pack.Get(last, Limits{MaxDepth: 1}, nil); !isCorrupt(err) {
+		t.Errorf("chain over the limit: err %v, want *CorruptError", err)
+	}
+	if _, err := pack.Type(last, Limits{MaxDepth: 1}, nil); !isCorrupt(err) {
+		t.Errorf("chain over the limit: err %v, want *CorruptError", err)
+	}
+	e, err := pack.Entry(last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if own, err := pack.Inflate(nil, e, 100); err != nil || !bytes.Equal(own, edit(901, 800, "y")) {
+		t.Errorf("Inflate = %q, %v", own, err)
 	}
 }
