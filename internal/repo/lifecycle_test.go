@@ -490,3 +490,24 @@ func TestLeaseEndsOperations(t *testing.T) {
 		done()
 	}
 }
+
+func TestPushToDeletedRepository(t *testing.T) {
+	w := newWorld(t, options{})
+	ctx := context.Background()
+	r := w.create("repo")
+	g := newGitDir(t)
+	c := g.history("main", 1)
+	for _, age := range []time.Duration{0, time.Hour} {
+		rc := w.engine.Receiver(w.writer, w.view(r.ID), Normal)
+		if age > 0 {
+			w.engine.cfg.Clock = func() time.Time { return time.Now().Add(age) }
+		} else if err := w.engine.Delete(ctx, w.writer, r); err != nil {
+			t.Fatal(err)
+		}
+		res, err := rc.Receive(ctx, &wire.Push{Commands: []wire.Command{{Ref: "refs/heads/main", New: c[0]}}}, strings.NewReader(string(g.packRevs(c[0].String()))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantStatus(t, res, map[string]string{"refs/heads/main": "does not exist any more"})
+	}
+}

@@ -307,7 +307,7 @@ func (b *push) run(ctx context.Context) (wire.PushResult, error) {
 	if b.engine.cfg.Clock().Sub(b.opened) > staleView {
 		v, err := b.engine.renew(ctx, b.view)
 		if err != nil {
-			return wire.PushResult{}, err
+			return b.fault(err)
 		}
 		b.view = v
 	}
