@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -266,11 +267,8 @@ func (s *selector) commits() (strangers int, err error) {
 	g, f := s.g, &s.q.Filter
 	noTrees := f.HasTreeDepth && f.TreeDepth <= 0 || f.Type == object.Commit || f.Type == object.Tag
 	var olds []oldTree
-	for n := range s.send.Each {
+	for _, n := range s.enumerated() {
 		loc := g.nodes[n].loc
-		if s.set.Whole(loc.Pack) {
-			continue
-		}
 		if f.Type == object.Invalid || f.Type == object.Commit || s.explicit[g.ID(n)] {
 			s.set.Add(loc)
 		}
@@ -296,6 +294,20 @@ func (s *selector) commits() (strangers int, err error) {
 		}
 	}
 	return strangers, nil
+}
+
+// enumerated returns the commits to send that no whole pack has. Neighbours in
+// history come one after the other, since their trees resemble each other.
+func (s *selector) enumerated() []Node {
+	g := s.g
+	var nodes []Node
+	for n := range s.send.Each {
+		if !s.set.Whole(g.nodes[n].loc.Pack) {
+			nodes = append(nodes, n)
+		}
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(g.nodes[b].gen, g.nodes[a].gen) })
+	return nodes
 }
 
 // root selects a commit's root tree and what it has beyond the parents' trees.
