@@ -39,6 +39,7 @@ var layers = map[string][]string{
 	"internal/odb":               {"internal/lru", "internal/blob", "internal/meta", "internal/git/object", "internal/git/pack", "internal/git/delta"},
 	"internal/graph":             {"internal/odb", "internal/meta", "internal/git/object", "internal/git/pack"},
 	"internal/repo":              {"internal/lru", "internal/graph", "internal/odb", "internal/blob", "internal/meta", "internal/policy", "internal/git/object", "internal/git/pack", "internal/git/refname", "internal/git/wire"},
+	"internal/repo/repotest":     {"internal/graph", "internal/odb", "internal/blob", "internal/blob/mem", "internal/meta", "internal/meta/sqlstore", "internal/git/object", "internal/git/pack"},
 	"internal/service":           {"internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "internal/git/wire"},
 	"internal/githttp":           {"internal/git/wire", "internal/git/object", "internal/git/pktline"},
 	"internal/rest":              {"internal/service", "internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "api"},

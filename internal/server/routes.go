@@ -60,7 +60,7 @@ func (s *Server) routes(version string) http.Handler {
 
 func (s *Server) pick(git *githttp.Handler, api *rest.Handler, r *http.Request) (string, http.Handler) {
 	if route, ok := githttp.Match(r); ok {
-		return route.Name(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { git.Serve(w, r, route) })
+		return route.Name(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveGit(git, route, w, r) })
 	}
 	if route, ok := api.Match(r); ok {
 		return route, api
@@ -76,6 +76,20 @@ func (s *Server) pick(git *githttp.Handler, api *rest.Handler, r *http.Request) 
 		}
 	}
 	return "none", http.HandlerFunc(notFound)
+}
+
+// serveGit registers the request as an operation, so that no pack it reads is
+// removed under it, however long it takes.
+func (s *Server) serveGit(git *githttp.Handler, route githttp.Route, w http.ResponseWriter, r *http.Request) {
+	ctx, done, err := s.service.Begin(r.Context())
+	if err != nil {
+		s.log.Error("request refused", "route", route.Name(), "err", err)
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "the server cannot reach its database; try again in a few seconds", http.StatusServiceUnavailable)
+		return
+	}
+	defer done()
+	git.Serve(w, r.WithContext(ctx), route)
 }
 
 func notFound(w http.ResponseWriter, _ *http.Request) {
