@@ -15,7 +15,6 @@ import (
 
 type orgOptions struct {
 	keyOut, publicKey, kid string
-	maxTTL                 time.Duration
 	json                   bool
 }
 

@@ -146,7 +146,7 @@ func hasPrefix(data []byte, prefix string) bool {
 // space. The value keeps those spaces; unfold removes them.
 func cutHeader(data []byte) (key string, value, rest []byte) {
 	line, rest, _ := bytes.Cut(data, newline)
-	name, value, _ := bytes.Cut(line, []byte(" "))
+	name, _, _ := bytes.Cut(line, []byte(" "))
 	end := len(line)
 	for len(rest) > 0 && rest[0] == ' ' {
 		line, rest, _ = bytes.Cut(rest, newline)
