@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -292,4 +294,41 @@ func FuzzParse(f *testing.F) {
 			graph.Exercise(table)
 		}
 	})
+}
+
+// TestRevertedTrees selects a history in which a directory comes back again and
+// again: each time it is new against the parent and known from before.
+func TestRevertedTrees(t *testing.T) {
+	ctx := context.Background()
+	origin := repotest.NewGit(t)
+	var in strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&in, "commit refs/heads/main\ncommitter C <c@example.com> %d +0000\ndata 1\nm\n", 1700000000+i)
+		fmt.Fprintf(&in, "M 100644 inline d%d/keep\ndata 4\nkeep\nM 100644 inline d%d/flip\ndata 1\n%d\n", i%3, i%3, i%2)
+		fmt.Fprintf(&in, "M 100644 inline d%d/e/f\ndata 1\n%d\n", i%2, i%5)
+	}
+	origin.Feed([]byte(in.String()), "fast-import", "--quiet")
+	g := open(t, origin, 64<<10, 40, 1, true)
+	main := origin.ID("main")
+	for back := range 39 {
+		old := origin.ID(fmt.Sprintf("main~%d", back+1))
+		sel, err := g.Select(ctx, graph.Query{Wants: []object.ID{main}, Haves: []object.ID{old}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := map[object.ID]bool{}
+		for _, id := range origin.IDs("rev-list", "--objects", old.String()) {
+			known[id] = true
+		}
+		for _, id := range origin.IDs("rev-list", "--objects", main.String()) {
+			loc, _ := g.DB().Find(id)
+			if !known[id] && !sel.Objects.Has(loc) {
+				t.Errorf("from main~%d: object %s is missing", back+1, id)
+			}
+		}
+	}
+	all, err := g.Select(ctx, graph.Query{Wants: []object.ID{main}})
+	if err != nil || all.Objects.Len() != len(origin.IDs("rev-list", "--objects", "main")) {
+		t.Errorf("%d objects selected: %v", all.Objects.Len(), err)
+	}
 }

@@ -296,8 +296,10 @@ func (s *selector) commits() (strangers int, err error) {
 	return strangers, nil
 }
 
-// enumerated returns the commits to send that no whole pack has. Neighbours in
-// history come one after the other, since their trees resemble each other.
+// enumerated returns the commits to send that no whole pack has, parents before
+// children. The order is needed: a tree that was selected counts as complete, and
+// it is only because what it shares with the parents' trees was selected before.
+// It also brings trees that resemble each other together.
 func (s *selector) enumerated() []Node {
 	g := s.g
 	var nodes []Node
@@ -306,7 +308,7 @@ func (s *selector) enumerated() []Node {
 			nodes = append(nodes, n)
 		}
 	}
-	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(g.nodes[b].gen, g.nodes[a].gen) })
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(g.nodes[a].gen, g.nodes[b].gen) })
 	return nodes
 }
 
