@@ -1,0 +1,3 @@
+// Package chaos holds the tests that hurt a running Cairn: crashes under load, and
+// many writers at once.
+package chaos
