@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.." || exit 1
 tools=$PWD/.tools
 log=$tools/deps.log
 missing=()
+SKIP=${SKIP:-}
 mkdir -p "$tools/bin"
 : >"$log"
 
@@ -85,10 +86,9 @@ java() {
 
 need() {
 	local word=$1 what=$2
-	if "$word"; then return; fi
 	if skipped "$word"; then
-		echo "without $what: SKIP names it"
-	else
+		echo "not looking for $what: SKIP names it"
+	elif ! "$word"; then
 		missing+=("$word: $what")
 	fi
 }
