@@ -14,6 +14,7 @@ type Op string
 const (
 	OpCreate   Op = "create"
 	OpOpen     Op = "open"
+	OpEdit     Op = "edit"
 	OpLink     Op = "link"
 	OpRename   Op = "rename"
 	OpRemove   Op = "remove"
@@ -23,6 +24,7 @@ const (
 	OpSyncDir  Op = "syncdir"
 	OpRead     Op = "read"
 	OpWrite    Op = "write"
+	OpTruncate Op = "truncate"
 	OpSync     Op = "sync"
 	OpClose    Op = "close"
 )
@@ -110,6 +112,18 @@ func (f *Fault) Open(name string) (File, error) {
 	}
 	file, err := f.fsys.Open(name)
 	return f.file(file, name, err)
+}
+
+// Edit implements FS.
+func (f *Fault) Edit(name string) (RandomFile, error) {
+	if err := f.check(OpEdit, name); err != nil {
+		return nil, err
+	}
+	file, err := f.fsys.Edit(name)
+	if err != nil {
+		return nil, err
+	}
+	return &faultRandomFile{faultFile{File: file, fault: f, name: name}, file}, nil
 }
 
 // Link implements FS.
@@ -205,4 +219,24 @@ func (f *faultFile) Sync() error {
 
 func (f *faultFile) Close() error {
 	return errors.Join(f.fault.check(OpClose, f.name), f.File.Close())
+}
+
+type faultRandomFile struct {
+	faultFile
+	random RandomFile
+}
+
+func (f *faultRandomFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.fault.check(OpWrite, f.name); err != nil {
+		n, werr := f.random.WriteAt(p[:len(p)/2], off)
+		return n, errors.Join(err, werr)
+	}
+	return f.random.WriteAt(p, off)
+}
+
+func (f *faultRandomFile) Truncate(size int64) error {
+	if err := f.fault.check(OpTruncate, f.name); err != nil {
+		return err
+	}
+	return f.random.Truncate(size)
 }

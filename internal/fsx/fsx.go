@@ -25,6 +25,9 @@ type FS interface {
 	Create(name string) (File, error)
 	// Open opens a file for reading.
 	Open(name string) (File, error)
+	// Edit opens a file for reading and for writing at any place, making it when it
+	// is missing.
+	Edit(name string) (RandomFile, error)
 	// Link gives the file oldname a second name; a newname in use is fs.ErrExist.
 	// It is the exclusive form of Rename.
 	Link(oldname, newname string) error
@@ -52,6 +55,15 @@ type File interface {
 	// Sync makes the bytes durable. After it failed once the file cannot be trusted:
 	// later calls may report success for bytes that are lost.
 	Sync() error
+}
+
+// RandomFile is a file that is written in place, as a database is: a loss of
+// power may leave any parts of what was written or truncated since the last Sync.
+type RandomFile interface {
+	File
+	io.WriterAt
+	// Truncate gives the file another size; new bytes are zero.
+	Truncate(size int64) error
 }
 
 // TempSuffix ends the names of files that WriteFile has not finished. A crash

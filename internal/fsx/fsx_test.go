@@ -301,3 +301,123 @@ func TestCrashCloneLosesWhatWasNotSynced(t *testing.T) {
 		t.Errorf("strict crash holds %q", got)
 	}
 }
+
+func TestEdit(t *testing.T) {
+	each(t, func(t *testing.T, fsys fsx.FS) {
+		f, err := fsys.Edit("f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		put := func(text string, at int64) {
+			t.Helper()
+			if n, err := f.WriteAt([]byte(text), at); n != len(text) || err != nil {
+				t.Fatalf("write %q at %d: %d, %v", text, at, n, err)
+			}
+		}
+		put("0123456789", 0)
+		put("ab", 3)
+		put("z", 12)
+		if err := f.Truncate(14); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, fsys, "f"); got != "012ab56789\x00\x00z\x00" {
+			t.Errorf("file holds %q", got)
+		}
+		if err := f.Truncate(4); err != nil {
+			t.Fatal(err)
+		}
+		put("!", 5)
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = fsys.Edit("f"); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if got := read(t, fsys, "f"); got != "012a\x00!" {
+			t.Errorf("file holds %q", got)
+		}
+		if _, err := fsys.Edit("none/f"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("edit in an absent directory: %v", err)
+		}
+	})
+}
+
+// TestCrashTearsEdits changes a synced file in place: what a crash leaves is, in
+// each sector, a state that the sector had, and every such state can occur.
+func TestCrashTearsEdits(t *testing.T) {
+	const sectors, size = 8, 512
+	mem := fsx.NewMem()
+	write(t, mem, "f", strings.Repeat("a", sectors*size))
+	f, err := mem.Edit("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for i, text := range []string{"b", "c"} {
+		if _, err := f.WriteAt([]byte(strings.Repeat(text, (sectors-2*i)*size)), int64(i*size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := read(t, mem.CrashClone(nil), "f"); got != strings.Repeat("a", sectors*size) {
+		t.Error("changes survived that none had to")
+	}
+	allowed := map[int]string{0: "ab", sectors - 1: "ab"}
+	seen := map[string]bool{}
+	for seed := range uint64(500) {
+		got := read(t, mem.CrashClone(rand.New(rand.NewPCG(seed, 1))), "f")
+		if len(got) != sectors*size {
+			t.Fatalf("seed %d: %d bytes", seed, len(got))
+		}
+		for i := range sectors {
+			part := got[i*size : (i+1)*size]
+			states := allowed[i]
+			if states == "" {
+				states = "abc"
+			}
+			if strings.Trim(part, part[:1]) != "" || !strings.Contains(states, part[:1]) {
+				t.Fatalf("seed %d: sector %d is %.8q", seed, i, part)
+			}
+			seen[fmt.Sprint(i, part[:1])] = true
+		}
+	}
+	if want := 2*2 + 3*(sectors-2); len(seen) != want {
+		t.Errorf("%d states of sectors occurred, want %d", len(seen), want)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	want := read(t, mem, "f")
+	for seed := range uint64(20) {
+		if got := read(t, mem.CrashClone(rand.New(rand.NewPCG(seed, 2))), "f"); got != want {
+			t.Fatalf("seed %d: synced changes were lost", seed)
+		}
+	}
+}
+
+func TestFaultsInEdits(t *testing.T) {
+	for _, op := range []fsx.Op{fsx.OpEdit, fsx.OpWrite, fsx.OpTruncate, fsx.OpSync, fsx.OpRead} {
+		fsys := fsx.NewFault(fsx.NewMem(), fsx.FailFrom(1, func(o fsx.Op, _ string) bool { return o == op }, fsx.ErrNoSpace))
+		run := func() error {
+			f, err := fsys.Edit("f")
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if n, err := f.WriteAt([]byte("1234"), 0); err != nil {
+				if n != 2 {
+					t.Errorf("a failed write put %d bytes", n)
+				}
+				return err
+			}
+			if err := errors.Join(f.Truncate(2), f.Sync()); err != nil {
+				return err
+			}
+			_, err = f.ReadAt(make([]byte, 1), 0)
+			return err
+		}
+		if err := run(); !errors.Is(err, fsx.ErrNoSpace) {
+			t.Errorf("%s: %v", op, err)
+		}
+	}
+}

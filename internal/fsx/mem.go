@@ -20,12 +20,13 @@ type Mem struct {
 
 var _ FS = (*Mem)(nil)
 
-// memNode is a file (dir is nil) or a directory. Files are only appended to, so
-// one length says what of a file is durable.
+// memNode is a file (dir is nil) or a directory.
 type memNode struct {
 	data    []byte
-	synced  int
 	modTime time.Time
+	// durable is data as it was synced; unsynced is what happened to it since.
+	durable  []byte
+	unsynced []memWrite
 
 	dir       map[string]*memNode
 	syncedDir map[string]*memNode
@@ -56,8 +57,8 @@ func (n *memNode) crash(rng *rand.Rand, seen map[*memNode]*memNode) *memNode {
 	c := &memNode{modTime: n.modTime}
 	seen[n] = c
 	if n.dir == nil {
-		c.data = n.crashData(rng)
-		c.synced = len(c.data)
+		c.durable = n.crashData(rng)
+		c.data = slices.Clone(c.durable)
 		return c
 	}
 	names := maps.Clone(n.syncedDir)
@@ -74,20 +75,6 @@ func (n *memNode) crash(rng *rand.Rand, seen map[*memNode]*memNode) *memNode {
 	}
 	c.syncedDir = maps.Clone(c.dir)
 	return c
-}
-
-func (n *memNode) crashData(rng *rand.Rand) []byte {
-	if rng == nil {
-		return slices.Clone(n.data[:n.synced])
-	}
-	const sector = 512
-	data := slices.Clone(n.data[:n.synced+rng.IntN(len(n.data)-n.synced+1)])
-	for at := n.synced; at < len(data); at += sector {
-		if rng.IntN(4) == 0 {
-			clear(data[at:min(at+sector, len(data))]) // the length was written, this sector was not
-		}
-	}
-	return data
 }
 
 // lookup returns the node of a name. The caller holds mu.
@@ -143,6 +130,25 @@ func (m *Mem) Create(name string) (File, error) {
 	}
 	node := &memNode{modTime: time.Now()}
 	dir.dir[base] = node
+	return &memFile{mem: m, node: node, name: name, writable: true}, nil
+}
+
+// Edit implements FS.
+func (m *Mem) Edit(name string) (RandomFile, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir, base, err := m.parent("edit", name)
+	if err != nil {
+		return nil, err
+	}
+	node := dir.dir[base]
+	if node == nil {
+		node = &memNode{modTime: time.Now()}
+		dir.dir[base] = node
+	}
+	if node.dir != nil {
+		return nil, &fs.PathError{Op: "edit", Path: name, Err: fs.ErrInvalid}
+	}
 	return &memFile{mem: m, node: node, name: name, writable: true}, nil
 }
 
@@ -373,17 +379,53 @@ func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
 
 // Write appends, whatever was read.
 func (f *memFile) Write(p []byte) (int, error) {
-	unlock, err := f.use("write")
+	unlock, err := f.change("write")
 	if err != nil {
 		return 0, err
 	}
 	defer unlock()
-	if !f.writable {
-		return 0, &fs.PathError{Op: "write", Path: f.name, Err: fs.ErrPermission}
-	}
-	f.node.data = append(f.node.data, p...)
-	f.node.modTime = time.Now()
+	f.node.write(int64(len(f.node.data)), p)
 	return len(p), nil
+}
+
+// WriteAt implements io.WriterAt.
+func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
+	unlock, err := f.change("write")
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if off < 0 {
+		return 0, &fs.PathError{Op: "write", Path: f.name, Err: fs.ErrInvalid}
+	}
+	f.node.write(off, p)
+	return len(p), nil
+}
+
+// Truncate implements RandomFile.
+func (f *memFile) Truncate(size int64) error {
+	unlock, err := f.change("truncate")
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if size < 0 {
+		return &fs.PathError{Op: "truncate", Path: f.name, Err: fs.ErrInvalid}
+	}
+	f.node.resize(size)
+	return nil
+}
+
+// change is use for an operation that changes the file.
+func (f *memFile) change(op string) (unlock func(), err error) {
+	if unlock, err = f.use(op); err != nil {
+		return nil, err
+	}
+	if !f.writable {
+		unlock()
+		return nil, &fs.PathError{Op: op, Path: f.name, Err: fs.ErrPermission}
+	}
+	return unlock, nil
 }
 
 func (f *memFile) Stat() (fs.FileInfo, error) {
@@ -401,7 +443,7 @@ func (f *memFile) Sync() error {
 		return err
 	}
 	defer unlock()
-	f.node.synced = len(f.node.data)
+	f.node.sync()
 	return nil
 }
 

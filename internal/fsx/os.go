@@ -71,6 +71,18 @@ func (o *OS) Open(name string) (File, error) {
 	return f, nil
 }
 
+// Edit implements FS. A new file is readable and writable by its owner only.
+func (o *OS) Edit(name string) (RandomFile, error) {
+	if err := invalid("edit", name); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(o.path(name), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 // Link implements FS.
 func (o *OS) Link(oldname, newname string) error {
 	if err := errors.Join(invalid("link", oldname), invalid("link", newname)); err != nil {
