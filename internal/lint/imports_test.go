@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"internal/blob/cache":        {"internal/blob", "internal/fsx"},
 	"internal/meta":              {"internal/git/object"},
 	"internal/meta/metatest":     {"internal/meta", "internal/git/object"},
-	"internal/meta/sqlstore":     {"internal/meta", "internal/git/object"},
+	"internal/meta/sqlstore":     {"internal/meta", "internal/git/object", "internal/fsx"},
 	"internal/lru":               {},
 	"internal/odb":               {"internal/lru", "internal/blob", "internal/meta", "internal/git/object", "internal/git/pack", "internal/git/delta"},
 	"internal/graph":             {"internal/odb", "internal/meta", "internal/git/object", "internal/git/pack"},
@@ -50,7 +50,7 @@ var layers = map[string][]string{
 	"cmd/cairn":                  {"internal/cli"},
 	"api":                        {},
 	"sdk/go":                     {"internal/auth", "internal/policy", "sdk/go/option", "api"},
-	"sdk/go/git":                 {"sdk/go", "sdk/go/option", "internal/auth"},
+	"sdk/go/git":                 {"sdk/go", "sdk/go/option", "internal/policy"},
 	"sdk/go/option":              {},
 	"internal/lint":              {},
 }

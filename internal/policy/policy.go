@@ -66,6 +66,20 @@ type Rule struct {
 // matches may be changed.
 type List []Rule
 
+// Confine returns the policies of a sandbox that may create and fast-forward one ephemeral branch and change nothing else.
+// A branch that is not a plain short name is a *PatternError.
+func Confine(branch string) (List, error) {
+	// A "*" would make the exact name a pattern; a full name would be nested in another.
+	if strings.Contains(branch, "*") || strings.HasPrefix(branch, "refs/") {
+		return nil, &PatternError{branch, "is not a short branch name"}
+	}
+	session, err := NewRule("refs/namespaces/ephemeral/refs/heads/"+branch, []Op{NoForcePush})
+	if err != nil {
+		return nil, &PatternError{branch, "is not a short branch name"}
+	}
+	return List{session, {Pattern: "*", Ops: []Op{NoPush}}}, nil
+}
+
 // Protection is a protection rule of a repository. All rules that match a ref apply.
 type Protection struct {
 	Pattern string `json:"pattern"`

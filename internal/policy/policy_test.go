@@ -359,3 +359,35 @@ func FuzzRuleJSON(f *testing.F) {
 		}
 	})
 }
+
+func TestConfine(t *testing.T) {
+	list, err := Confine("sessions/42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		ref     string
+		kind    Kind
+		allowed bool
+	}{
+		{"refs/namespaces/ephemeral/refs/heads/sessions/42", Create, true},
+		{"refs/namespaces/ephemeral/refs/heads/sessions/42", FastForward, true},
+		{"refs/namespaces/ephemeral/refs/heads/sessions/42", Force, false},
+		{"refs/namespaces/ephemeral/refs/heads/sessions/42", Delete, false},
+		{"refs/namespaces/ephemeral/refs/heads/sessions/420", Create, false},
+		{"refs/namespaces/ephemeral/refs/heads/main", Create, false},
+		{"refs/heads/sessions/42", Create, false},
+		{"refs/heads/main", FastForward, false},
+		{"refs/tags/v1", Create, false},
+	} {
+		if err := Decide(list, nil, Update{Ref: tc.ref, Kind: tc.kind}); (err == nil) != tc.allowed {
+			t.Errorf("change %d of %s: %v", tc.kind, tc.ref, err)
+		}
+	}
+	for _, branch := range []string{"", "*", "a/*", "refs/heads/a", "a b", "a..b", "a/", "/a", "a\n", "a.lock"} {
+		var bad *PatternError
+		if list, err := Confine(branch); !errors.As(err, &bad) {
+			t.Errorf("Confine(%q) = %v, %v, want a *PatternError", branch, list, err)
+		}
+	}
+}

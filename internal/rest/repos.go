@@ -12,9 +12,6 @@ import (
 	"github.com/cairnstate/cairn/internal/service"
 )
 
-// repoID is a repository's id as clients see it.
-func repoID(id meta.RepoID) string { return fmt.Sprintf("repo_%016x", uint64(id)) }
-
 // stamp is a time as all answers spell it.
 func stamp(t time.Time) string { return t.UTC().Truncate(time.Second).Format(time.RFC3339) }
 
@@ -46,7 +43,7 @@ func (c *call) createRepo(q api.CreateRepo) (api.CreatedRepo, error) {
 	if err != nil {
 		return api.CreatedRepo{}, err
 	}
-	return api.CreatedRepo{RepoID: repoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}, nil
+	return api.CreatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}, nil
 }
 
 // forkSource reads where a repository comes from, nil for nowhere.
@@ -78,7 +75,7 @@ func forkSource(b *api.BaseRepo) (*service.Source, error) {
 }
 
 func describe(r meta.Repo) api.Repo {
-	return api.Repo{RepoID: repoID(r.ID), URL: r.Name, RepoName: r.Name, DefaultBranch: r.DefaultBranch, CreatedAt: stamp(r.CreatedAt)}
+	return api.Repo{RepoID: service.RepoID(r.ID), URL: r.Name, RepoName: r.Name, DefaultBranch: r.DefaultBranch, CreatedAt: stamp(r.CreatedAt)}
 }
 
 func (c *call) getRepo(api.None) (api.Repo, error) { return describe(c.access.Repo), nil }
@@ -116,7 +113,7 @@ func (c *call) deleteRepo(api.None) (api.DeletedRepo, error) {
 		return api.DeletedRepo{}, err
 	}
 	return api.DeletedRepo{
-		RepoID: repoID(r.ID), RepoName: r.Name,
+		RepoID: service.RepoID(r.ID), RepoName: r.Name,
 		Message: fmt.Sprintf("deletion of repository %s initiated; its storage is freed in the background", r.Name),
 	}, nil
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/cairnstate/cairn/internal/repo"
 )
 
+// RepoID is a repository's id as clients see it.
+func RepoID(id meta.RepoID) string { return fmt.Sprintf("repo_%016x", uint64(id)) }
+
 // maxRepoName bounds the name of a repository, in bytes.
 const maxRepoName = 255
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/policy"
 	cairn "github.com/cairnstate/cairn/sdk/go"
 	"github.com/cairnstate/cairn/sdk/go/option"
 )
@@ -89,9 +90,16 @@ type Remotes struct {
 // is the ephemeral branch, by creating or fast-forwarding it. Errors are those of RemoteURL; a client that was given a token
 // gets cairn.ErrCannotConfine.
 func SessionRemotes(ctx context.Context, client *cairn.Client, params SessionParams) (Remotes, error) {
-	// A "*" would make the exact name a pattern; a full name would be nested in another.
-	if params.Branch == "" || strings.Contains(params.Branch, "*") || strings.HasPrefix(params.Branch, "refs/") {
+	confined, err := policy.Confine(params.Branch)
+	if err != nil {
 		return Remotes{}, &cairn.ParamError{Param: "Branch", Problem: fmt.Sprintf("%q is not a short branch name", params.Branch)}
+	}
+	policies := make([]option.RefPolicy, len(confined))
+	for i, rule := range confined {
+		policies[i].Pattern = rule.Pattern
+		for _, op := range rule.Ops {
+			policies[i].Ops = append(policies[i].Ops, string(op))
+		}
 	}
 	read, err := RemoteURL(ctx, client, RemoteURLParams{
 		RepoName: params.RepoName, Scopes: []string{"git:read"}, TTL: params.TTL,
@@ -101,10 +109,7 @@ func SessionRemotes(ctx context.Context, client *cairn.Client, params SessionPar
 	}
 	write, err := RemoteURL(ctx, client, RemoteURLParams{
 		RepoName: params.RepoName, Scopes: []string{"git:read", "git:write"}, TTL: params.TTL, Kind: KindEphemeral,
-		RefPolicies: []option.RefPolicy{
-			{Pattern: "refs/namespaces/ephemeral/refs/heads/" + params.Branch, Ops: []string{"no-force-push"}},
-			{Pattern: "*", Ops: []string{"no-push"}},
-		},
+		RefPolicies: policies,
 	})
 	if err != nil {
 		return Remotes{}, err
