@@ -50,8 +50,13 @@ type Selection struct {
 	Had *ObjectSet
 }
 
-// MaxTreeDepth is how deep directories may be nested, as in git.
+// MaxTreeDepth is how deep directories may be nested where their paths are
+// needed. Selections have no such limit.
 const MaxTreeDepth = 4096
+
+// maxNested is how many trees of a path are walked on one another; those below
+// wait until the walk is back.
+const maxNested = 1024
 
 // Select answers q. Every object it selects is reachable from a want, and with
 // the client's own objects the selection is complete, but for the filter.
@@ -84,6 +89,15 @@ type selector struct {
 	wantCut  *CommitSet
 	depths   map[odb.Loc]int // where a depth filter is set: the least depth of a tree met
 	steps    int
+	nested   int         // trees that are being walked
+	waiting  []treeVisit // trees that lie too deep below them
+}
+
+// treeVisit is a tree that is still to be walked.
+type treeVisit struct {
+	id    object.ID
+	olds  []oldTree
+	depth int
 }
 
 func (g *Graph) cutSet(ids []object.ID) *CommitSet {
@@ -208,7 +222,7 @@ func (s *selector) run() (*Selection, error) {
 	}
 	for _, id := range s.trees {
 		// What a wanted tree holds has the depth of a root tree.
-		if err := s.tree(id, nil, -1); err != nil {
+		if err := s.whole(treeVisit{id: id, depth: -1}); err != nil {
 			return nil, err
 		}
 	}
@@ -326,7 +340,21 @@ func (s *selector) root(id object.ID, olds []oldTree) error {
 	if !s.enter(loc, 0) {
 		return nil
 	}
-	return s.tree(id, olds, 0)
+	return s.whole(treeVisit{id, olds, 0})
+}
+
+// whole walks a tree and all below it, however deep.
+func (s *selector) whole(v treeVisit) error {
+	for {
+		if err := s.tree(v); err != nil {
+			return err
+		}
+		if len(s.waiting) == 0 {
+			return nil
+		}
+		v = s.waiting[len(s.waiting)-1]
+		s.waiting = s.waiting[:len(s.waiting)-1]
+	}
 }
 
 // oldTree is a tree at the same path in a parent; had says that the client has
@@ -377,21 +405,24 @@ func (s *selector) enter(loc odb.Loc, depth int) bool {
 	return s.set.Add(loc)
 }
 
-// tree selects what the tree at the given depth has and none of olds has at the
-// same path.
-func (s *selector) tree(id object.ID, olds []oldTree, depth int) error {
-	if depth >= MaxTreeDepth {
-		return fmt.Errorf("tree %s is nested deeper than %d", id, MaxTreeDepth)
+// tree selects what a tree at a depth has and none of its olds has at the same
+// path.
+func (s *selector) tree(v treeVisit) error {
+	if s.nested == maxNested {
+		s.waiting = append(s.waiting, v)
+		return nil
 	}
+	s.nested++
+	defer func() { s.nested-- }()
 	if s.steps++; s.steps%256 == 0 && s.ctx.Err() != nil {
 		return s.ctx.Err()
 	}
-	data, err := s.g.db.Tree(s.ctx, id)
+	data, err := s.g.db.Tree(s.ctx, v.id)
 	if err != nil {
 		return err
 	}
-	beside := make([]cursor, len(olds))
-	for i, o := range olds {
+	beside := make([]cursor, len(v.olds))
+	for i, o := range v.olds {
 		old, err := s.g.db.Tree(s.ctx, o.id)
 		if err != nil {
 			return err
@@ -420,12 +451,12 @@ func (s *selector) tree(id object.ID, olds []oldTree, depth int) error {
 		if same {
 			continue
 		}
-		if err := s.entry(e, below, depth+1); err != nil {
+		if err := s.entry(e, below, v.depth+1); err != nil {
 			return err
 		}
 	}
 	if err := it.Err(); err != nil {
-		return fmt.Errorf("tree %s: %w", id, err)
+		return fmt.Errorf("tree %s: %w", v.id, err)
 	}
 	return nil
 }
@@ -444,7 +475,7 @@ func (s *selector) entry(e object.Entry, below []oldTree, depth int) error {
 		if !s.enter(loc, depth) {
 			return nil
 		}
-		return s.tree(e.ID, slices.Clone(below), depth)
+		return s.tree(treeVisit{e.ID, slices.Clone(below), depth})
 	}
 	f := &s.q.Filter
 	if s.set.Has(loc) || s.had.Has(loc) || f.HasTreeDepth && depth >= f.TreeDepth || f.Type != object.Invalid && f.Type != object.Blob {

@@ -123,7 +123,7 @@ type archiver struct {
 // tree writes the files below a tree.
 func (a *archiver) tree(id object.ID, dir string, depth int) error {
 	if depth >= graph.MaxTreeDepth {
-		return fmt.Errorf("tree %s is nested deeper than %d", id, graph.MaxTreeDepth)
+		return tooDeep(id)
 	}
 	data, err := a.db.Tree(a.ctx, id)
 	if err != nil {
@@ -184,6 +184,9 @@ func (a *archiver) file(name string, mode object.Mode, id object.ID) error {
 	case object.ModeExecutable:
 		h.Mode = 0o755
 	case object.ModeSymlink:
+		if size > object.MaxPath {
+			return invalid("the target of the symbolic link %q has %d bytes: more than %d are not archived", clip(name), size, object.MaxPath)
+		}
 		text, err := io.ReadAll(r)
 		if err != nil {
 			return err

@@ -165,6 +165,11 @@ func (v *View) Files(ctx context.Context, q FilesQuery) (FilesPage, error) {
 // errFull ends a listing whose page is full.
 var errFull = errors.New("page is full")
 
+// tooDeep refuses to name the paths below a tree.
+func tooDeep(id object.ID) error {
+	return invalid("tree %s is nested deeper than %d: its paths are not listed", id, graph.MaxTreeDepth)
+}
+
 type lister struct {
 	ctx  context.Context
 	db   *odb.DB
@@ -174,7 +179,7 @@ type lister struct {
 
 func (l *lister) tree(id object.ID, prefix string, depth int) error {
 	if depth >= graph.MaxTreeDepth {
-		return fmt.Errorf("tree %s is nested deeper than %d", id, graph.MaxTreeDepth)
+		return tooDeep(id)
 	}
 	data, err := l.db.Tree(l.ctx, id)
 	if err != nil {
