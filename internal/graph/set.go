@@ -94,6 +94,9 @@ func NewObjectSet(db *odb.DB) *ObjectSet {
 	return &ObjectSet{whole: make([]bool, n), bits: make([][]uint64, n), db: db}
 }
 
+// DB returns the database that the objects are of.
+func (s *ObjectSet) DB() *odb.DB { return s.db }
+
 // Has reports whether an object is in the set.
 func (s *ObjectSet) Has(loc odb.Loc) bool {
 	if int(loc.Pack) >= len(s.whole) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
 )
 
@@ -281,8 +282,12 @@ func Scan(ctx context.Context, p *odb.Pack) ([]Commit, error) {
 	return commits, nil
 }
 
-// tableOf returns the commit table of a pack, stored or computed.
+// tableOf returns the commit table of a pack, stored or computed. A garbage
+// pack's commits are not part of history.
 func tableOf(ctx context.Context, p *odb.Pack) (*Table, error) {
+	if p.Info().Class == meta.PackGarbage {
+		return new(Table), nil
+	}
 	v, err := p.Memo(func() (any, error) {
 		data, err := p.GraphData(ctx)
 		if err != nil {

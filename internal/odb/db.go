@@ -8,6 +8,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
+	"github.com/cairnstate/cairn/internal/meta"
 )
 
 // DB is the packs of one set, in the order of the set. It is immutable and safe
@@ -91,11 +92,16 @@ func mergeSegments(a, b *segment) segment {
 }
 
 // With returns a DB that has p after the packs of db. Its cost does not grow
-// with the number of objects, on average over many packs.
+// with the number of objects, on average over many packs. What only garbage
+// packs hold is not found by ID: for a DB it does not exist.
 func (db *DB) With(p *Pack) *DB {
 	n := int32(len(db.packs))
 	// Full slice expressions: the next DB must not write into this one's arrays.
 	out := &DB{store: db.store, packs: append(db.packs[:n:n], p)}
+	if p.info.Class == meta.PackGarbage {
+		out.shared, out.segs = append(db.shared[:n:n], true), db.segs
+		return out
+	}
 	out.shared = append(db.shared[:n:n], p.info.Exact && db.hasAny(p.file.Index()))
 	out.segs = append(slices.Clone(db.segs), segment{lo: n, hi: n + 1, one: p.file.Index()})
 	for len(out.segs) > 1 {

@@ -22,6 +22,8 @@ const (
 	DefaultGrace       = 15 * time.Minute
 	DefaultCacheBytes  = 256 << 20
 	DefaultAnswerBytes = 64 << 20
+	// DefaultGarbageGrace is how long unreachable objects are kept.
+	DefaultGarbageGrace = 14 * 24 * time.Hour
 )
 
 // Config is what an Engine is made of.
@@ -35,6 +37,9 @@ type Config struct {
 	// Grace is how long an object stays fetchable after the last ref that
 	// reached it moved away; 0 means DefaultGrace.
 	Grace time.Duration
+	// GarbageGrace is how long objects stay stored after a repack found that
+	// nothing reaches them; 0 means DefaultGarbageGrace, less than 0 not at all.
+	GarbageGrace time.Duration
 	// CacheBytes bounds the memory of cached views; 0 means DefaultCacheBytes.
 	CacheBytes int64
 	// AnswerBytes bounds the memory of cached answers to fetches; 0 means
@@ -71,6 +76,9 @@ func New(cfg Config) *Engine {
 	if cfg.Grace == 0 {
 		cfg.Grace = DefaultGrace
 	}
+	if cfg.GarbageGrace == 0 {
+		cfg.GarbageGrace = DefaultGarbageGrace
+	}
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = DefaultCacheBytes
 	}
@@ -82,7 +90,7 @@ func New(cfg Config) *Engine {
 	}
 	return &Engine{
 		cfg:     cfg,
-		writing: writing{skew: clockSkew},
+		writing: writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}},
 		views:   lru.New[meta.RepoID, *View](cfg.CacheBytes),
 		answers: lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:    lru.New[lastKey, lastValue](cfg.CacheBytes / 16),

@@ -2,11 +2,7 @@ package repo
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
@@ -16,65 +12,16 @@ import (
 )
 
 const (
-	// foldAt is how many packs that are rows a repository may have before they
-	// are put together.
+	// foldAt is how many packs may gather in a repository behind its compacted
+	// ones before they are put together.
 	foldAt = 48
-	// foldBytes bounds the pack that folding makes.
-	foldBytes = 32 << 20
-	// foldTimeout bounds one fold.
-	foldTimeout = time.Minute
+	// foldRatio is how many times larger than all later ones together a pack
+	// must be to be left as it is. So each object is copied a few times only,
+	// and what is left over are few packs.
+	foldRatio = 2
+	// maxTips bounds the tips, and the boundary, of a pack that is called exact.
+	maxTips = 1 << 12
 )
-
-// folds are the repositories whose packs this process is putting together.
-type folds struct {
-	mu      sync.Mutex
-	running map[meta.RepoID]bool
-}
-
-// begin reports whether the caller is to fold a repository now.
-func (f *folds) begin(id meta.RepoID) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.running[id] {
-		return false
-	}
-	if f.running == nil {
-		f.running = make(map[meta.RepoID]bool)
-	}
-	f.running[id] = true
-	return true
-}
-
-func (f *folds) end(id meta.RepoID) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.running, id)
-}
-
-// foldIfDue puts the small packs of a repository together when it has gathered
-// many. The writer who finds them does it after its own change is durable; it
-// holds up nobody else. Its failure changes nothing, so it is only reported.
-func (e *Engine) foldIfDue(ctx context.Context, v *View) {
-	db, err := v.DB(ctx)
-	if err != nil {
-		return
-	}
-	small := 1 // the writer's own
-	for _, p := range db.Packs() {
-		if p.Info().Inline && !inherited(v.repo, p.Info()) {
-			small++
-		}
-	}
-	if small < foldAt || !e.folds.begin(v.repo.ID) {
-		return
-	}
-	defer e.folds.end(v.repo.ID)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), foldTimeout)
-	defer cancel()
-	if err := e.fold(ctx, v.repo.ID); err != nil {
-		e.report(fmt.Errorf("fold packs of repository %d: %w", v.repo.ID, err))
-	}
-}
 
 // inherited reports whether a fork has the pack from its source: those stay as
 // they are, shared.
@@ -82,201 +29,187 @@ func inherited(r meta.Repo, p *meta.Pack) bool {
 	return r.Source != 0 && !p.CreatedAt.After(r.CreatedAt)
 }
 
-// fold replaces small packs by one.
-func (e *Engine) fold(ctx context.Context, id meta.RepoID) error {
-	r, err := e.row(ctx, id)
-	if err != nil {
-		return err
+// inTail reports whether a pack of a repository is one that folding may take.
+func inTail(r meta.Repo, p *meta.Pack) bool {
+	return p.Class != meta.PackCompact && p.Class != meta.PackGarbage && !inherited(r, p)
+}
+
+// foldable returns the range [lo, hi) of places of the packs that are put
+// together: the last packs of the set, from the first one on that is not
+// foldRatio times larger than all that follow. Packs in pinned are left alone.
+func foldable(r meta.Repo, db *odb.DB, pinned map[meta.PackID]bool) (lo, hi int32) {
+	hi = int32(len(db.Packs()))
+	lo = hi
+	var sum int64
+	for i := hi - 1; i >= 0; i-- {
+		p := db.Pack(i).Info()
+		if !inTail(r, p) || pinned[p.ID] {
+			break
+		}
+		if p.Bytes < foldRatio*sum || sum == 0 {
+			lo = i
+		}
+		sum += p.Bytes
 	}
-	v, err := e.View(ctx, r)
+	return lo, hi
+}
+
+// fold replaces the last packs of a repository by one. It reports whether it
+// did.
+func (e *Engine) fold(ctx context.Context, id meta.RepoID) (bool, error) {
+	v, err := e.current(ctx, id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	db, err := v.DB(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	f := folding{db: db, places: foldable(v.repo, db), file: e.cfg.ODB.NewPack(meta.PackFolded)}
-	if len(f.places) < 2 {
-		return nil
+	lo, hi := foldable(v.repo, db, e.jobs.pinned(id))
+	if hi-lo < 2 {
+		return false, nil
 	}
-	defer f.file.Abort(ctx) // does nothing once it is published
-	if err := f.write(); err != nil {
-		return err
-	}
-	var table []byte
-	if f.file.Large() {
-		if table, err = f.table(ctx, v); err != nil {
-			return err
-		}
-	}
-	row, err := f.file.Finish(ctx, f.index, table, f.contents())
+	f := folding{db: db, lo: lo, hi: hi}
+	made, err := e.foldPacks(ctx, v, &f)
 	if err != nil {
-		return err
+		return false, err
 	}
-	c := meta.Change{Org: v.repo.Org, Repo: id, ReplacePacks: &meta.PackReplace{Add: []meta.PackWrite{*row}}}
-	for _, place := range f.places {
-		c.ReplacePacks.Remove = append(c.ReplacePacks.Remove, db.Pack(place).Info().ID)
+	defer made.file.Abort(ctx) // does nothing once it is published
+	replace := &meta.PackReplace{}
+	for _, p := range db.Packs()[lo:hi] {
+		replace.Remove = append(replace.Remove, p.Info().ID)
 	}
-	verdict, err := e.cfg.Meta.Apply(ctx, c)
-	switch {
-	case err != nil && !errors.Is(err, meta.ErrNotApplied):
-		f.file.Leave()
-	case err == nil && verdict.Applied:
-		e.rules.applied(id, verdict.Version, false)
-		f.file.Published(f.index)
-	}
-	return err
+	return e.replace(ctx, v, db, replace, []*madePack{made})
 }
 
-// foldable returns the places of the packs that are put together: the small
-// ones, and folded ones as long as they are not much larger than what is added
-// to them, so that each object is copied a few times only.
-func foldable(r meta.Repo, db *odb.DB) []int32 {
-	var places []int32
-	var sum int64
-	for i := int32(len(db.Packs())) - 1; i >= 0; i-- {
-		p := db.Pack(i).Info()
-		grow := p.Class == meta.PackFolded && p.Bytes <= 2*sum && p.Bytes+sum <= foldBytes
-		if (p.Inline || grow) && !inherited(r, p) {
-			places, sum = append(places, i), sum+p.Bytes
-		}
-	}
-	slices.Reverse(places)
-	return places
-}
-
-// folding is one pack made of several.
-type folding struct {
-	db     *odb.DB
-	places []int32 // in order
-	file   *odb.PackFile
-
-	index   *pack.Index
-	entries []pack.IndexEntry
-	whole   bool // no object was in two of the packs
-}
-
-// write copies the packs, their entries as they are.
-func (f *folding) write() error {
-	count := make(map[object.ID]int)
-	for _, place := range f.places {
-		idx := f.db.Pack(place).Index()
-		for pos := range idx.Count() {
-			count[idx.ID(pos)]++
-		}
-	}
-	f.whole = true
-	w := pack.NewWriter(f.file, uint32(len(count)))
-	for _, place := range f.places {
-		p := f.db.Pack(place)
-		var err error
-		if f.repeats(p, count) {
-			f.whole = false
-			err = f.copyObjects(w, p, count)
-		} else {
-			err = f.copyEntries(w, p)
-		}
-		if err != nil {
-			return fmt.Errorf("copy pack %d: %w", p.Info().ID, err)
-		}
-	}
-	sum, err := w.Close()
-	if err != nil {
-		return err
-	}
-	f.index, err = pack.ParseIndex(pack.BuildIndex(f.entries, sum))
-	return err
-}
-
-// repeats reports whether another pack has an object of p too.
-func (f *folding) repeats(p *odb.Pack, count map[object.ID]int) bool {
-	for pos := range p.Index().Count() {
-		if count[p.Index().ID(pos)] != 1 {
-			return true
-		}
-	}
-	return false
-}
-
-// copyEntries copies a pack in one run: offsets to delta bases are relative.
-func (f *folding) copyEntries(w *pack.Writer, p *odb.Pack) error {
-	shift := w.Offset() - packHeader
-	idx, end := p.Index(), p.File().Size()-packTrailer
-	if err := w.CopyRun(p.File().Run(packHeader, end), end-packHeader, uint32(idx.Count())); err != nil {
-		return err
-	}
-	for pos := range idx.Count() {
-		f.entries = append(f.entries, pack.IndexEntry{ID: idx.ID(pos), Offset: idx.Offset(pos) + shift, CRC: idx.CRC(pos)})
-	}
-	return nil
-}
-
-// copyObjects copies the objects of a pack that no earlier one brought, each
-// stored whole: their bases may not come along.
-func (f *folding) copyObjects(w *pack.Writer, p *odb.Pack, count map[object.ID]int) error {
-	for pos := range p.Index().Count() {
-		id := p.Index().ID(pos)
-		if count[id] == 0 {
-			continue
-		}
-		count[id] = 0
-		t, data, err := p.Get(pos)
-		if err != nil {
-			return err
-		}
-		at, err := w.Add(t, data)
-		if err != nil {
-			return err
-		}
-		f.entries = append(f.entries, pack.IndexEntry{ID: id, Offset: at.Offset, CRC: at.CRC})
-	}
-	return nil
-}
-
-// table makes the commit table of the new pack.
-func (f *folding) table(ctx context.Context, v *View) ([]byte, error) {
-	g, err := v.Graph(ctx)
+func (e *Engine) foldPacks(ctx context.Context, v *View, f *folding) (*madePack, error) {
+	set, err := f.objects(ctx, e.cfg.ODB)
 	if err != nil {
 		return nil, err
 	}
-	var commits []graph.Commit
-	for pos := range f.index.Count() {
-		if c, ok := g.Commit(f.index.ID(pos)); ok {
-			commits = append(commits, c)
+	made, err := e.copyPack(ctx, v, meta.PackFolded, set)
+	if err != nil {
+		return nil, err
+	}
+	made.contents = f.contents(made.index)
+	return made, nil
+}
+
+// folding is one pack made of those at the places [lo, hi).
+type folding struct {
+	db     *odb.DB
+	lo, hi int32
+	// whole says that no object is in two of the packs.
+	whole bool
+}
+
+// objects returns everything in the packs, each object once.
+func (f *folding) objects(ctx context.Context, store *odb.Store) (*graph.ObjectSet, error) {
+	window, err := store.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range f.db.Packs()[f.lo:f.hi] {
+		window = window.With(p)
+	}
+	set := graph.NewObjectSet(window)
+	f.whole = true
+	for i, p := range window.Packs() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		first := make([]int32, 0, p.Index().Count())
+		for pos := range p.Index().Count() {
+			if loc, _ := window.Find(p.Index().ID(pos)); loc.Pack == int32(i) {
+				first = append(first, int32(pos))
+			}
+		}
+		if len(first) == p.Index().Count() {
+			set.AddPack(int32(i))
+			continue
+		}
+		f.whole = false
+		for _, pos := range first {
+			set.Add(odb.Loc{Pack: int32(i), Pos: pos})
 		}
 	}
-	return graph.Encode(f.index, commits, generations(g))
+	return set, nil
 }
 
 // contents says what the new pack is. Exact packs that follow each other make
 // an exact one: what one of them has as its boundary is in another, or older
 // than all of them.
-func (f *folding) contents() odb.Contents {
-	first, last := f.places[0], f.places[len(f.places)-1]
-	if !f.whole || int(last-first) != len(f.places)-1 {
+func (f *folding) contents(index *pack.Index) odb.Contents {
+	if !f.whole {
 		return odb.Contents{}
 	}
-	inner := make(map[object.ID]bool)
+	boundary := make(map[object.ID]bool) // true: it is in another of the packs
 	c := odb.Contents{Exact: true}
-	for _, place := range f.places {
+	for place := f.lo; place < f.hi; place++ {
 		if !f.db.Exact(place) {
 			return odb.Contents{}
 		}
 		for _, id := range f.db.Pack(place).Info().Boundary {
-			if _, ok := f.index.Lookup(id); ok {
-				inner[id] = true
-			} else if !slices.Contains(c.Boundary, id) {
+			if _, known := boundary[id]; known {
+				continue
+			}
+			_, inner := index.Lookup(id)
+			boundary[id] = inner
+			if !inner {
 				c.Boundary = append(c.Boundary, id)
 			}
 		}
 	}
-	for _, place := range f.places {
+	for place := f.lo; place < f.hi; place++ {
 		for _, id := range f.db.Pack(place).Info().Tips {
-			if !inner[id] {
+			if !boundary[id] {
 				c.Tips = append(c.Tips, id)
 			}
 		}
 	}
+	if len(c.Tips) > maxTips || len(c.Boundary) > maxTips {
+		return odb.Contents{}
+	}
 	return c
+}
+
+// madePack is a new pack that is not visible yet.
+type madePack struct {
+	file     *odb.PackFile
+	index    *pack.Index
+	table    []byte // its commit table; nil for one that becomes a row
+	contents odb.Contents
+}
+
+// copyPack makes a pack of stored objects, compressed as they are.
+func (e *Engine) copyPack(ctx context.Context, v *View, class meta.PackClass, set *graph.ObjectSet) (*madePack, error) {
+	made := &madePack{file: e.cfg.ODB.NewPack(class)}
+	out := packer{ctx: ctx, db: set.DB(), set: set, ofs: true, index: make([]pack.IndexEntry, 0, set.Len())}
+	sum, err := out.write(made.file)
+	if err == nil {
+		made.index, err = pack.ParseIndex(pack.BuildIndex(out.index, sum))
+	}
+	if err == nil && made.file.Large() {
+		made.table, err = commitTable(ctx, v, made.index)
+	}
+	if err != nil {
+		made.file.Abort(ctx)
+		return nil, fmt.Errorf("copy packs: %w", err)
+	}
+	return made, nil
+}
+
+// commitTable makes the commit table of a pack whose commits the view has.
+func commitTable(ctx context.Context, v *View, index *pack.Index) ([]byte, error) {
+	g, err := v.Graph(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var commits []graph.Commit
+	for pos := range index.Count() {
+		if c, ok := g.Commit(index.ID(pos)); ok {
+			commits = append(commits, c)
+		}
+	}
+	return graph.Encode(index, commits, generations(g))
 }

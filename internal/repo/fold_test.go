@@ -18,6 +18,7 @@ func TestFold(t *testing.T) {
 	r := w.create("repo")
 	for i := range 400 {
 		w.commit(r.ID, fmt.Sprint("commit ", i), map[string]string{"same": "same", fmt.Sprint("dir", i%5, "/file", i%50): fmt.Sprint(i)})
+		w.background()
 		if i == 200 {
 			if folded, exact := w.folded(r.ID); folded == 0 || exact != folded {
 				t.Errorf("of %d packs folded from a plain chain %d are exact", folded, exact)
@@ -51,6 +52,7 @@ func TestFold(t *testing.T) {
 	shared := db.Packs()
 	for i := range 2 * foldAt {
 		w.commit(fork.ID, fmt.Sprint("fork ", i), map[string]string{"f": fmt.Sprint(i)})
+		w.background()
 	}
 	db, err = w.view(fork.ID).DB(ctx)
 	if err != nil {

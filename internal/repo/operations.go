@@ -105,8 +105,8 @@ func (e *Engine) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// Run renews the heartbeat and sweeps until ctx ends. Errors that no request
-// waits for go to report, those of folding included.
+// Run renews the heartbeat, sweeps and compacts until ctx ends. Errors that no
+// request waits for go to report.
 func (e *Engine) Run(ctx context.Context, report func(error)) {
 	e.reporter.Store(&report)
 	defer e.reporter.Store(nil)
@@ -122,8 +122,10 @@ func (e *Engine) Run(ctx context.Context, report func(error)) {
 	sweepOnce := func(ctx context.Context) error { _, err := e.Sweep(ctx); return err }
 	try(e.Heartbeat)
 	try(sweepOnce)
-	var sweeping sync.WaitGroup
+	var sweeping, compacting sync.WaitGroup
 	defer sweeping.Wait()
+	compacting.Go(func() { e.compact(ctx) })
+	defer compacting.Wait()
 	for {
 		select {
 		case <-ctx.Done():

@@ -24,6 +24,8 @@ type packer struct {
 	set *graph.ObjectSet
 	had *graph.ObjectSet // bases that the client has; nil when it takes no thin pack
 	ofs bool             // the client reads deltas against offsets
+	// index collects where the entries stand, if it is not nil.
+	index []pack.IndexEntry
 
 	out  *pack.Writer
 	sent []placed // of the current pack, in order of offset
@@ -32,17 +34,17 @@ type packer struct {
 // placed says where an entry of a stored pack stands in the pack being written.
 type placed struct{ from, to int64 }
 
-// write writes the pack.
-func (p *packer) write(w io.Writer) error {
+// write writes the pack and returns its checksum.
+func (p *packer) write(w io.Writer) (object.ID, error) {
 	count := p.set.Len()
 	if count > math.MaxUint32 {
-		return fmt.Errorf("answer of %d objects is more than a pack can hold", count)
+		return object.Zero, fmt.Errorf("answer of %d objects is more than a pack can hold", count)
 	}
 	packs := p.db.Packs()
 	for i, stored := range packs {
-		if p.set.Whole(int32(i)) && stored.Index().Count() == count {
+		if p.index == nil && p.set.Whole(int32(i)) && stored.Index().Count() == count {
 			_, err := stored.WriteTo(w)
-			return err
+			return stored.Index().PackChecksum(), err
 		}
 	}
 	p.out = pack.NewWriter(w, uint32(count))
@@ -56,11 +58,10 @@ func (p *packer) write(w io.Writer) error {
 			err = p.part(int32(i), n)
 		}
 		if err != nil {
-			return err
+			return object.Zero, err
 		}
 	}
-	_, err := p.out.Close()
-	return err
+	return p.out.Close()
 }
 
 // Sizes of what surrounds the entries of a pack.
@@ -73,6 +74,12 @@ const (
 // distances stay the same.
 func (p *packer) whole(f *pack.Pack) error {
 	n := f.Size() - packHeader - packTrailer
+	if p.index != nil {
+		idx, shift := f.Index(), p.out.Offset()-packHeader
+		for pos := range idx.Count() {
+			p.index = append(p.index, pack.IndexEntry{ID: idx.ID(pos), Offset: idx.Offset(pos) + shift, CRC: idx.CRC(pos)})
+		}
+	}
 	return p.out.CopyRun(&contextReader{p.ctx, f.Run(packHeader, packHeader+n)}, n, uint32(f.Index().Count()))
 }
 
@@ -109,17 +116,26 @@ func (p *packer) part(place int32, n int) error {
 		}
 		entry.End = e.end
 		at := run.next()
+		crc := uint32(0)
 		if p.verbatim(&entry, at) {
 			if err := run.add(e.offset, e.end); err != nil {
 				return err
+			}
+			if p.index != nil {
+				crc = stored.Index().CRC(int(e.pos))
 			}
 		} else {
 			if err := run.flush(); err != nil {
 				return err
 			}
-			if err := p.entry(stored, win, e.pos, entry); err != nil {
+			made, err := p.entry(stored, win, e.pos, entry)
+			if err != nil {
 				return err
 			}
+			crc = made.CRC
+		}
+		if p.index != nil {
+			p.index = append(p.index, pack.IndexEntry{ID: stored.Index().ID(int(e.pos)), Offset: at, CRC: crc})
 		}
 		p.sent = append(p.sent, placed{e.offset, at})
 	}
@@ -193,33 +209,30 @@ func (p *packer) sentAt(offset int64) (int64, bool) {
 
 // entry writes a delta with a new reference to its base, or, when the client
 // would not find the base, the whole object.
-func (p *packer) entry(stored *odb.Pack, win *pack.Pack, pos int32, e pack.Entry) error {
+func (p *packer) entry(stored *odb.Pack, win *pack.Pack, pos int32, e pack.Entry) (pack.Written, error) {
 	base := e.BaseID
 	offset := e.BaseOffset
 	idx := stored.Index()
 	if e.Type == pack.OFSDelta {
 		i, ok := idx.PosByOffset(e.BaseOffset)
 		if !ok {
-			return stored.Corrupt(fmt.Errorf("delta at byte %d has no base at byte %d", e.Offset, e.BaseOffset))
+			return pack.Written{}, stored.Corrupt(fmt.Errorf("delta at byte %d has no base at byte %d", e.Offset, e.BaseOffset))
 		}
 		base = idx.ID(i)
 	} else if i, ok := idx.Lookup(base); ok {
 		offset = idx.Offset(i)
 	}
 	if to, ok := p.sentAt(offset); ok && p.ofs {
-		_, err := p.out.AddOfsDelta(to, e.Size, win.Raw(e))
-		return err
+		return p.out.AddOfsDelta(to, e.Size, win.Raw(e))
 	}
 	if loc, ok := p.db.Find(base); ok && (p.set.Has(loc) || p.had != nil && p.had.Has(loc)) {
-		_, err := p.out.AddRefDelta(base, e.Size, win.Raw(e))
-		return err
+		return p.out.AddRefDelta(base, e.Size, win.Raw(e))
 	}
 	t, data, err := stored.Get(int(pos))
 	if err != nil {
-		return err
+		return pack.Written{}, err
 	}
-	_, err = p.out.Add(t, data)
-	return err
+	return p.out.Add(t, data)
 }
 
 // run joins entries that follow each other and are copied as they are.

@@ -53,7 +53,7 @@ func (u *uploader) Send(ctx context.Context, w io.Writer, f *wire.Fetch, shallow
 	if f.ThinPack && f.Filter == (wire.Filter{}) {
 		out.had = sel.Had
 	}
-	if err := out.write(w); err != nil {
+	if _, err := out.write(w); err != nil {
 		return err
 	}
 	if cacheable && !keep.over {

@@ -37,6 +37,8 @@ func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
 		return res, fmt.Errorf("sweep: %w", err)
 	}
 	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res))
+	e.figures.sweptUploads.Add(int64(res.Uploads))
+	e.figures.sweptPacks.Add(int64(res.Retired))
 	return res, err
 }
 

@@ -83,7 +83,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		if len(moved) == 0 && change.Idempotency == nil {
 			return Outcome{Version: v.Repo().Version}, nil
 		}
-		if u.Pack != nil && !u.Pack.Inline && !e.holdsLease() {
+		if !e.holdsLease() {
 			return Outcome{}, ErrLeaseLost
 		}
 		verdict, err := e.cfg.Meta.Apply(ctx, change)
@@ -344,7 +344,7 @@ func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file 
 		file.Leave() // its bytes may be visible
 	}
 	if err == nil && len(out.Moved) > 0 {
-		e.foldIfDue(ctx, v)
+		e.noteDue(ctx, e.newest(v))
 	}
 	return out, err
 }

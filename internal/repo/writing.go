@@ -21,7 +21,8 @@ const DefaultLease = 30 * time.Second
 type writing struct {
 	rules      ruleCache
 	lanes      lanes
-	folds      folds
+	jobs       jobs
+	figures    figures
 	operations operations
 	skew       time.Duration // see clockSkew
 	reporter   atomic.Pointer[func(error)]

@@ -1,0 +1,295 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// Compaction has two parts. Folding puts the packs that writes leave behind
+// together, geometrically, entries copied as they are: it is cheap and keeps
+// their number small. Repacking makes one pack with deltas of all that is
+// reachable and parts the rest from it. Both run beside reads and writes: a new
+// pack is durable before one Change puts it in the place of others.
+
+const (
+	// maxDue bounds how many repositories wait for work; one that is left out is
+	// found again at its next write.
+	maxDue = 1 << 12
+	// repackAt is how many bytes must gather behind the largest pack before a
+	// repository is repacked on its own.
+	repackAt = 8 << 20
+	// untidyFor is how long unreachable objects may lie about before a
+	// repository that is written to is repacked on its own.
+	untidyFor = 24 * time.Hour
+)
+
+// jobs is the background work of an Engine: what is due, and what is being done.
+// Work waits until Run runs. It is safe for concurrent use.
+type jobs struct {
+	folds, repacks queue
+
+	mu   sync.Mutex
+	pins map[meta.RepoID]map[meta.PackID]bool
+}
+
+// queue holds the repositories for which one kind of work is due.
+type queue struct {
+	mu   sync.Mutex
+	due  map[meta.RepoID]bool
+	wake chan struct{} // has a value when something was added
+}
+
+func newQueue() queue { return queue{due: make(map[meta.RepoID]bool), wake: make(chan struct{}, 1)} }
+
+// add notes that a repository has work due.
+func (q *queue) add(id meta.RepoID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.due) < maxDue {
+		q.due[id] = true
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns one of the repositories, false when there is none.
+func (q *queue) take() (meta.RepoID, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id := range q.due {
+		delete(q.due, id)
+		return id, true
+	}
+	return 0, false
+}
+
+// work does what is due until ctx ends.
+func (q *queue) work(ctx context.Context, do func(meta.RepoID)) {
+	for ctx.Err() == nil {
+		if id, ok := q.take(); ok {
+			do(id)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-q.wake:
+		}
+	}
+}
+
+// pin keeps folding from the packs that are being repacked.
+func (j *jobs) pin(id meta.RepoID, packs []meta.PackID) (unpin func(), ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.pins[id] != nil {
+		return nil, false
+	}
+	set := make(map[meta.PackID]bool, len(packs))
+	for _, p := range packs {
+		set[p] = true
+	}
+	if j.pins == nil {
+		j.pins = make(map[meta.RepoID]map[meta.PackID]bool)
+	}
+	j.pins[id] = set
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		delete(j.pins, id)
+	}, true
+}
+
+// pinned returns the packs of a repository that are being repacked. It must not
+// be modified.
+func (j *jobs) pinned(id meta.RepoID) map[meta.PackID]bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.pins[id]
+}
+
+// BackgroundFigures count the background work of an Engine since it was made.
+type BackgroundFigures struct {
+	Folds, Repacks, Failures int64
+	// PacksReplaced and BytesReplaced are what was replaced, PacksMade and
+	// BytesMade what it was replaced by.
+	PacksReplaced, BytesReplaced int64
+	PacksMade, BytesMade         int64
+	// GarbageBytes were found unreachable, DroppedBytes were removed as such
+	// after their grace.
+	GarbageBytes, DroppedBytes int64
+	// SweptUploads and SweptPacks are blobs that sweeps removed, by key.
+	SweptUploads, SweptPacks int64
+}
+
+// figures is BackgroundFigures while they grow.
+type figures struct {
+	folds, repacks, failures     atomic.Int64
+	packsReplaced, bytesReplaced atomic.Int64
+	packsMade, bytesMade         atomic.Int64
+	garbageBytes, droppedBytes   atomic.Int64
+	sweptUploads, sweptPacks     atomic.Int64
+}
+
+// Background returns the figures of the background work so far.
+func (e *Engine) Background() BackgroundFigures {
+	f := &e.figures
+	return BackgroundFigures{
+		Folds: f.folds.Load(), Repacks: f.repacks.Load(), Failures: f.failures.Load(),
+		PacksReplaced: f.packsReplaced.Load(), BytesReplaced: f.bytesReplaced.Load(),
+		PacksMade: f.packsMade.Load(), BytesMade: f.bytesMade.Load(),
+		GarbageBytes: f.garbageBytes.Load(), DroppedBytes: f.droppedBytes.Load(),
+		SweptUploads: f.sweptUploads.Load(), SweptPacks: f.sweptPacks.Load(),
+	}
+}
+
+// noteDue looks at the packs of a repository that was written to and notes what
+// they need.
+func (e *Engine) noteDue(ctx context.Context, v *View) {
+	db, err := v.DB(ctx)
+	if err != nil {
+		return
+	}
+	fold, repack := e.due(v.repo, db)
+	if fold {
+		e.jobs.folds.add(v.repo.ID)
+	}
+	if repack {
+		e.jobs.repacks.add(v.repo.ID)
+	}
+}
+
+// due says what the packs of a repository need.
+func (e *Engine) due(r meta.Repo, db *odb.DB) (fold, repack bool) {
+	var tail int
+	var behind int64
+	var largest *meta.Pack // what the others are measured by, whatever it is
+	now := e.cfg.Clock()
+	for _, p := range db.Packs() {
+		p := p.Info()
+		age := now.Sub(p.CreatedAt)
+		if p.Class == meta.PackGarbage {
+			repack = repack || age > e.cfg.GarbageGrace
+			continue
+		}
+		if inTail(r, p) {
+			tail++
+			behind += p.Bytes
+			repack = repack || !r.Tidy && age > untidyFor
+		}
+		if largest == nil || p.Bytes > largest.Bytes {
+			largest = p
+		}
+	}
+	if largest != nil && inTail(r, largest) {
+		behind -= largest.Bytes
+	}
+	return tail >= foldAt, repack || behind > repackAt && 2*behind > largest.Bytes
+}
+
+// background does one piece of work as an operation of this process.
+func (e *Engine) background(ctx context.Context, what string, id meta.RepoID, count *atomic.Int64, do func(context.Context, meta.RepoID) (bool, error)) {
+	did, err := e.operate(ctx, id, do)
+	var gone *GoneError
+	switch {
+	case err == nil && did:
+		count.Add(1)
+	case err != nil && ctx.Err() == nil && !errors.As(err, &gone):
+		e.figures.failures.Add(1)
+		e.report(fmt.Errorf("%s repository %d: %w", what, id, err))
+	}
+}
+
+func (e *Engine) operate(ctx context.Context, id meta.RepoID, do func(context.Context, meta.RepoID) (bool, error)) (bool, error) {
+	ctx, done, err := e.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	return do(ctx, id)
+}
+
+// compact does the work that writes note as due, until ctx ends: folds one after
+// the other, and beside them one repack at a time.
+func (e *Engine) compact(ctx context.Context) {
+	var both sync.WaitGroup
+	both.Go(func() {
+		e.jobs.folds.work(ctx, func(id meta.RepoID) { e.background(ctx, "fold packs of", id, &e.figures.folds, e.fold) })
+	})
+	both.Go(func() {
+		e.jobs.repacks.work(ctx, func(id meta.RepoID) { e.background(ctx, "repack", id, &e.figures.repacks, e.repack) })
+	})
+	both.Wait()
+}
+
+// current returns a view of a repository as it is now.
+func (e *Engine) current(ctx context.Context, id meta.RepoID) (*View, error) {
+	r, err := e.row(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return e.View(ctx, r)
+}
+
+// replace makes packs durable and puts them in the place of others. It reports
+// false when another process replaced those first: then nothing was written.
+// The packs are ended unless the caller is to abort them.
+func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackReplace, made []*madePack) (bool, error) {
+	for _, m := range made {
+		row, err := m.file.Finish(ctx, m.index, m.table, m.contents)
+		if err != nil {
+			return false, err
+		}
+		p.Add = append(p.Add, *row)
+	}
+	if !e.holdsLease() {
+		return false, ErrLeaseLost
+	}
+	r := v.repo
+	verdict, err := e.cfg.Meta.Apply(ctx, meta.Change{Org: r.Org, Repo: r.ID, ReplacePacks: p})
+	if err != nil {
+		if !errors.Is(err, meta.ErrNotApplied) {
+			for _, m := range made {
+				m.file.Leave() // its bytes may be visible
+			}
+		}
+		return false, fmt.Errorf("replace packs: %w", err)
+	}
+	if !verdict.Applied {
+		if verdict.Conflict.Kind == meta.ConflictPackSet {
+			return false, nil
+		}
+		return false, refusal(meta.Change{Repo: r.ID}, verdict.Conflict)
+	}
+	e.rules.applied(r.ID, verdict.Version, false)
+	for _, m := range made {
+		m.file.Published(m.index)
+	}
+	e.countReplaced(db, p)
+	return true, nil
+}
+
+func (e *Engine) countReplaced(db *odb.DB, p *meta.PackReplace) {
+	gone := make(map[meta.PackID]bool, len(p.Remove))
+	for _, id := range p.Remove {
+		gone[id] = true
+	}
+	for _, old := range db.Packs() {
+		if gone[old.Info().ID] {
+			e.figures.packsReplaced.Add(1)
+			e.figures.bytesReplaced.Add(old.Info().Bytes)
+		}
+	}
+	for i := range p.Add {
+		e.figures.packsMade.Add(1)
+		e.figures.bytesMade.Add(p.Add[i].Bytes)
+	}
+}
