@@ -70,6 +70,7 @@ func (tr transfer) run(g harness.Git, url string, middle, since string) (harness
 func compare(t *testing.T, p pair, protocol int, middle, since string) {
 	for _, tr := range transfers {
 		t.Run(fmt.Sprintf("v%d %s", protocol, tr.name), func(t *testing.T) {
+			t.Parallel()
 			ours, err := tr.run(harness.NewGit(t).Protocol(protocol), p.cairn, middle, since)
 			theirs, peerErr := tr.run(harness.NewGit(t).Protocol(protocol), p.peer, middle, since)
 			got, want := read(ours, err), read(theirs, peerErr)
