@@ -94,6 +94,12 @@ func (e *Engine) Commit(ctx context.Context, w Writer, v *View, req CommitReques
 	return CommitResult{}, &ConflictError{Ref: c.target}
 }
 
+// Bounds of what one commit may change, for it is put together in memory.
+const (
+	maxNames     = 150_000  // files, and the directories that hold them
+	maxTreeBytes = 64 << 20 // new trees
+)
+
 // commit is one request while it is served.
 type commit struct {
 	engine *Engine
@@ -103,6 +109,7 @@ type commit struct {
 	target string // full stored names
 	base   string
 	edit   edit
+	names  int // that edit has
 	blobs  map[object.ID]*Content
 }
 
@@ -125,6 +132,9 @@ func (c *commit) prepare() error {
 		if err := c.file(&c.req.Files[i]); err != nil {
 			return err
 		}
+		if c.names > maxNames {
+			return invalid("the commit changes more than %d files and directories: split it", maxNames)
+		}
 	}
 	return nil
 }
@@ -135,7 +145,7 @@ func (c *commit) file(f *FileEdit) error {
 		return &InvalidError{Reason: err.Error()}
 	}
 	if f.Delete {
-		c.edit.remove(f.Path)
+		c.names += c.edit.remove(f.Path)
 		return nil
 	}
 	switch f.Mode {
@@ -144,7 +154,7 @@ func (c *commit) file(f *FileEdit) error {
 		if err != nil || id.IsZero() || f.Content.Size() > headLen {
 			return invalid("path %q: the content of a submodule is the 40 hexadecimal digits of its commit", f.Path)
 		}
-		c.edit.put(f.Path, leaf{f.Mode, id})
+		c.names += c.edit.put(f.Path, leaf{f.Mode, id})
 		return nil
 	case object.ModeSymlink:
 		if f.Content.Size() == 0 || f.Content.Size() > object.MaxPath || f.Content.hasNUL {
@@ -159,7 +169,7 @@ func (c *commit) file(f *FileEdit) error {
 		return invalid("path %q: mode %s is not one of 100644, 100755, 120000 and 160000", f.Path, f.Mode)
 	}
 	c.blobs[f.Content.ID()] = f.Content
-	c.edit.put(f.Path, leaf{f.Mode, f.Content.ID()})
+	c.names += c.edit.put(f.Path, leaf{f.Mode, f.Content.ID()})
 	return nil
 }
 
@@ -257,9 +267,16 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 			return nil, err
 		}
 	}
+	size := 0
 	m := treeMaker{
 		read: db.Tree,
-		made: func(id object.ID, data []byte) { b.trees = append(b.trees, madeTree{id, data}) },
+		made: func(id object.ID, data []byte) error {
+			if size += len(data); size > maxTreeBytes {
+				return invalid("the commit needs more than %d bytes of new trees: split it", maxTreeBytes)
+			}
+			b.trees = append(b.trees, madeTree{id, data})
+			return nil
+		},
 		kept: func(id object.ID) {
 			if _, ok := c.blobs[id]; ok {
 				b.known[id] = struct{}{}

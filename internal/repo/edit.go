@@ -28,17 +28,17 @@ type leaf struct {
 	id   object.ID
 }
 
-// put lays l at path, which object.CheckPath accepts.
-func (e *edit) put(path string, l leaf) {
+// put lays l at path, which object.CheckPath accepts, and returns how many
+// names that adds to e.
+func (e *edit) put(path string, l leaf) (added int) {
 	name, rest, deeper := strings.Cut(path, "/")
-	c := e.child(name)
+	c, added := e.child(name)
 	if deeper {
 		if c.leaf != nil {
 			c.leaf, c.cut = nil, true
 		}
 		c.dir = true
-		c.put(rest, l)
-		return
+		return added + c.put(rest, l)
 	}
 	if l.mode == 0 && (c.cut || c.dir) {
 		l.mode = object.ModeRegular
@@ -47,21 +47,25 @@ func (e *edit) put(path string, l leaf) {
 		}
 	}
 	*c = edit{cut: true, leaf: &l}
+	return added
 }
 
-// remove takes away path and all below it.
-func (e *edit) remove(path string) {
+// remove takes away path and all below it, and returns how many names that adds
+// to e.
+func (e *edit) remove(path string) (added int) {
 	name, rest, deeper := strings.Cut(path, "/")
-	c := e.child(name)
+	c, added := e.child(name)
 	switch {
 	case !deeper:
 		*c = edit{cut: true}
 	case c.leaf == nil:
-		c.remove(rest)
+		return added + c.remove(rest)
 	}
+	return added
 }
 
-func (e *edit) child(name string) *edit {
+// child returns what changes below name, and how many names that adds to e.
+func (e *edit) child(name string) (c *edit, added int) {
 	c, ok := e.children[name]
 	if !ok {
 		c = new(edit)
@@ -69,8 +73,9 @@ func (e *edit) child(name string) *edit {
 			e.children = make(map[string]*edit)
 		}
 		e.children[name] = c
+		added = 1
 	}
-	return c
+	return c, added
 }
 
 // treeMaker applies an edit, reading and writing only the trees along changed
@@ -79,8 +84,8 @@ type treeMaker struct {
 	// read returns the content of a tree of the base.
 	read func(ctx context.Context, id object.ID) ([]byte, error)
 	// made takes each tree that differs from the base's at its path, children
-	// before parents.
-	made func(id object.ID, data []byte)
+	// before parents. Its error ends the work.
+	made func(id object.ID, data []byte) error
 	// kept is told the entries of the base's trees that were read: they are
 	// known to be part of the base.
 	kept func(object.ID)
@@ -106,9 +111,9 @@ func (m *treeMaker) apply(ctx context.Context, base object.ID, e *edit) (object.
 	}
 	id := object.Hash(object.Tree, data)
 	if id != base && n > 0 {
-		m.made(id, data)
+		err = m.made(id, data)
 	}
-	return id, n, nil
+	return id, n, err
 }
 
 // changed returns the entries of the paths that e names, sorted, leaving out

@@ -17,7 +17,7 @@ func (m memoryTrees) apply(t testing.TB, base object.ID, e *edit) object.ID {
 	t.Helper()
 	maker := treeMaker{
 		read: func(_ context.Context, id object.ID) ([]byte, error) { return m[id], nil },
-		made: func(id object.ID, data []byte) { m[id] = data },
+		made: func(id object.ID, data []byte) error { m[id] = data; return nil },
 		kept: func(object.ID) {},
 	}
 	id, n, err := maker.apply(context.Background(), base, e)

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"encoding/json"
 	"io"
 	"strings"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/service"
 )
 
 // commitPack reads the description of a commit and the contents of its files,
@@ -15,12 +17,12 @@ import (
 func (c *call) commitPack() (api.CommitAck, error) {
 	in := newLines(c.body)
 	defer in.close()
-	m, err := readMetadata(in)
+	m, err := readDescription(in)
 	if err != nil {
 		return api.CommitAck{}, err
 	}
 	c.branch = shortBranch(m.TargetBranch)
-	req, err := c.commitRequest(m)
+	req, err := c.commitRequest(&m.CommitMetadata)
 	if err != nil {
 		return api.CommitAck{}, err
 	}
@@ -50,8 +52,15 @@ func (c *call) commitPack() (api.CommitAck, error) {
 	}, nil
 }
 
-// readMetadata reads the first line.
-func readMetadata(in *lines) (*api.CommitMetadata, error) {
+// description is the metadata of a commit with the files as they were sent:
+// decoding multiplies them.
+type description struct {
+	api.CommitMetadata
+	Files json.RawMessage `json:"files"`
+}
+
+// readDescription reads the first line.
+func readDescription(in *lines) (*description, error) {
 	ok, err := in.more()
 	if err != nil {
 		return nil, err
@@ -62,7 +71,9 @@ func readMetadata(in *lines) (*api.CommitMetadata, error) {
 			return nil, err
 		}
 	}
-	var first api.CommitPack
+	var first struct {
+		Metadata *description `json:"metadata"`
+	}
 	if len(line) > 0 {
 		if err := decodeJSON(line, &first, false); err != nil {
 			return nil, err
@@ -139,40 +150,55 @@ type parcel struct {
 	ended    int
 }
 
+// maxFiles is how many changes of files one commit may hold.
+const maxFiles = 100_000
+
 // declare notes which contents will come, and translates the changes.
-func (p *parcel) declare(files []api.FileChange) ([]repo.FileEdit, error) {
-	edits := make([]repo.FileEdit, 0, len(files))
-	byID := make(map[string]*repo.Content)
-	for _, f := range files {
-		e := repo.FileEdit{Path: strings.TrimLeft(f.Path, "/")}
-		if err := object.CheckPath(e.Path); err != nil {
+func (p *parcel) declare(files json.RawMessage) ([]repo.FileEdit, error) {
+	var edits []repo.FileEdit
+	for f, err := range elements[api.FileChange](files) {
+		if err != nil {
 			return nil, err
 		}
-		switch f.Operation {
-		case "", "upsert":
-		case "delete":
-			e.Delete = true
-			edits = append(edits, e)
-			continue
-		default:
-			return nil, invalid("operation %.40q of path %.200q is not known: use upsert or delete", f.Operation, e.Path)
+		if len(edits) == maxFiles {
+			return nil, service.Refuse(service.TooLarge, "the commit changes more than %d files: split it", maxFiles)
 		}
-		mode, ok := modes[f.Mode]
-		if !ok {
-			return nil, invalid("mode %.40q of path %.200q is not one of 100644, 100755, 120000 and 160000", f.Mode, e.Path)
+		e, err := p.change(f)
+		if err != nil {
+			return nil, err
 		}
-		if f.ContentID == "" || len(f.ContentID) > maxMember {
-			return nil, invalid("path %.200q has no content_id of 1 to %d bytes", e.Path, maxMember)
-		}
-		content := byID[f.ContentID]
-		if content == nil {
-			content = p.contents.New()
-			byID[f.ContentID], p.open[f.ContentID] = content, content
-		}
-		e.Mode, e.Content = mode, content
 		edits = append(edits, e)
 	}
 	return edits, nil
+}
+
+// change translates the change of one file.
+func (p *parcel) change(f api.FileChange) (repo.FileEdit, error) {
+	e := repo.FileEdit{Path: strings.TrimLeft(f.Path, "/")}
+	if err := object.CheckPath(e.Path); err != nil {
+		return e, err
+	}
+	switch f.Operation {
+	case "", "upsert":
+	case "delete":
+		e.Delete = true
+		return e, nil
+	default:
+		return e, invalid("operation %.40q of path %.200q is not known: use upsert or delete", f.Operation, e.Path)
+	}
+	var ok bool
+	if e.Mode, ok = modes[f.Mode]; !ok {
+		return e, invalid("mode %.40q of path %.200q is not one of 100644, 100755, 120000 and 160000", f.Mode, e.Path)
+	}
+	if f.ContentID == "" || len(f.ContentID) > maxMember {
+		return e, invalid("path %.200q has no content_id of 1 to %d bytes", e.Path, maxMember)
+	}
+	e.Content = p.open[f.ContentID]
+	if e.Content == nil {
+		e.Content = p.contents.New()
+		p.open[f.ContentID] = e.Content
+	}
+	return e, nil
 }
 
 var modes = map[string]object.Mode{

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -46,19 +47,55 @@ func (c *call) decode(into any) error {
 }
 
 // decodeJSON reads one JSON value. Members that are not known are passed over,
-// or refused when strict is set. Its errors name fields and types, never
-// content.
+// or refused when strict is set.
 func decodeJSON(data []byte, into any, strict bool) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if strict {
 		dec.DisallowUnknownFields()
 	}
-	err := dec.Decode(into)
-	if err == nil {
-		if _, err := dec.Token(); err != io.EOF {
-			return invalid("the request body holds more than one JSON value")
+	if err := dec.Decode(into); err != nil {
+		return badJSON(err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return invalid("the request body holds more than one JSON value")
+	}
+	return nil
+}
+
+// elements decodes an array, or null for none, one element at a time.
+func elements[T any](array json.RawMessage) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		dec := json.NewDecoder(bytes.NewReader(array))
+		open, err := dec.Token()
+		if err == io.EOF || err == nil && open == nil {
+			return
 		}
-		return nil
+		var none T
+		if err == nil && open != json.Delim('[') {
+			err = invalid("the request body has something else where a list is expected")
+		}
+		if err != nil {
+			yield(none, badJSON(err))
+			return
+		}
+		for dec.More() {
+			var element T
+			if err := dec.Decode(&element); err != nil {
+				yield(none, badJSON(err))
+				return
+			}
+			if !yield(element, nil) {
+				return
+			}
+		}
+	}
+}
+
+// badJSON tells why a body cannot be decoded, naming fields and types and never
+// content.
+func badJSON(err error) error {
+	if told, ok := errors.AsType[*service.Error](err); ok {
+		return told
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return &service.Error{Code: service.Invalid, Message: "the request body has an unexpected " + wrong.Value + " in " + strconv.Quote(wrong.Field), Err: err}

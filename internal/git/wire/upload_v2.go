@@ -109,6 +109,9 @@ func wantRefs(ctx context.Context, req *fetchRequest, u Uploader) ([]Ref, error)
 	}
 	asked := make(map[string]object.ID, len(req.wantRefs))
 	for _, name := range req.wantRefs {
+		if _, twice := asked[name]; twice {
+			return nil, refuse("duplicate want-ref %s", clip(fmt.Sprintf("%q", name)))
+		}
 		asked[name] = object.Zero
 	}
 	err := u.Refs(ctx, req.wantRefs, func(r Ref) error {
