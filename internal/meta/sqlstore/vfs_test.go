@@ -1,0 +1,65 @@
+package sqlstore_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/fsx"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/meta/metatest"
+	"github.com/cairnstate/cairn/internal/meta/sqlstore"
+)
+
+var systems atomic.Int64
+
+// openOn opens the database of a file system.
+func openOn(tb testing.TB, fsys fsx.FS, clock func() time.Time) meta.Store {
+	tb.Helper()
+	name := fmt.Sprintf("test-%d", systems.Add(1))
+	unregister := sqlstore.RegisterVFS(name, fsys, tb.TempDir())
+	tb.Cleanup(unregister)
+	s, err := sqlstore.OpenSQLite(tb.Context(), "/meta.db", sqlstore.SQLiteOptions{VFS: name, Clock: clock})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestVFS holds the store to its contract on an fsx.FS.
+func TestVFS(t *testing.T) {
+	t.Run("mem", func(t *testing.T) {
+		metatest.Test(t, func(tb testing.TB, clock func() time.Time) meta.Store { return openOn(tb, fsx.NewMem(), clock) })
+	})
+}
+
+// TestVFSWritesPlainFiles reads a database written through an fsx.FS as SQLite
+// itself does.
+func TestVFSWritesPlainFiles(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "data")
+	fsys, err := fsx.NewOS(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := openOn(t, fsys, nil)
+	org := meta.OrgID(meta.NewID(time.Now()))
+	apply(t, s, meta.Change{Org: org, CreateOrg: &meta.Org{Name: "acme"}})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fsys.Stat("meta.db-wal"); err == nil {
+		t.Error("the log is left after the last connection has gone")
+	}
+	plain, err := sqlstore.OpenSQLite(t.Context(), filepath.Join(root, "meta.db"), sqlstore.SQLiteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if orgs, err := plain.ListOrgs(t.Context(), "", 10); err != nil || len(orgs) != 1 || orgs[0].Name != "acme" {
+		t.Errorf("orgs %v, %v", orgs, err)
+	}
+	integrity(t, filepath.Join(root, "meta.db"))
+}
