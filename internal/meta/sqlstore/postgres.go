@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -42,12 +43,11 @@ func OpenPostgres(ctx context.Context, url string, opts PostgresOptions) (*Store
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	reads := stdlib.OpenDBFromPool(pool)
-	e := &postgresEngine{pool: pool, clock: opts.Clock}
-	s := &Store{reads: reads, engine: e}
+	e := &postgresEngine{pool: pool, reads: stdlib.OpenDBFromPool(pool), clock: opts.Clock}
+	s := &Store{engine: e}
 	// Half of the connections write, so that reads never wait for all of them.
 	s.lanes = newLanes(int(cfg.MaxConns)/2, s.runBatch)
-	if err := migrate(ctx, reads, postgresMigrations); err != nil {
+	if err := migrate(ctx, e.reads, postgresMigrations); err != nil {
 		err = fmt.Errorf("postgres: %w", s.fail(ctx, err))
 		s.Close()
 		return nil, err
@@ -58,6 +58,7 @@ func OpenPostgres(ctx context.Context, url string, opts PostgresOptions) (*Store
 // postgresEngine writes each lane's batch through a connection of the pool.
 type postgresEngine struct {
 	pool  *pgxpool.Pool
+	reads *sql.DB // on pool
 	clock func() time.Time
 	other atomic.Int64 // lanes of writes that are not Changes
 }
@@ -89,8 +90,23 @@ func (e *postgresEngine) lane(c *meta.Change) int64 {
 	return int64(c.Repo) << 1
 }
 
-// prepare keeps nothing: the driver keeps prepared statements per connection.
-func (e *postgresEngine) prepare(text string) (string, bool) { return text, false }
+// query leaves it to the driver to keep statements prepared.
+func (e *postgresEngine) query(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error {
+	rows, err := e.reads.QueryContext(ctx, text, bind(args)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows.Scan); err != nil {
+			return err
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return err
+	}
+	return rows.Err()
+}
 
 // SQLSTATE codes and classes that decide what becomes of a transaction.
 const (
@@ -145,8 +161,9 @@ func (e *postgresEngine) placeEvents(ctx context.Context, s *Store) error {
 }
 
 func (e *postgresEngine) close() error {
+	err := e.reads.Close()
 	e.pool.Close()
-	return nil
+	return err
 }
 
 func (e *postgresEngine) begin(ctx context.Context) (txn, error) {

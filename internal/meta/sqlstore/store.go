@@ -16,9 +16,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/meta"
@@ -27,10 +25,8 @@ import (
 // Store is a metadata engine on one SQL database. It is made by OpenSQLite or
 // OpenPostgres and is safe for concurrent use.
 type Store struct {
-	reads    *sql.DB
-	engine   engine
-	lanes    *lanes
-	prepared sync.Map // statement text -> *sql.Stmt, where the engine wants it
+	engine engine
+	lanes  *lanes
 }
 
 var _ meta.Store = (*Store)(nil)
@@ -44,9 +40,8 @@ type engine interface {
 	lane(c *meta.Change) int64
 	// placeEvents gives positions to committed events that have none.
 	placeEvents(ctx context.Context, s *Store) error
-	// prepare returns a read statement in the words of the engine, and whether
-	// it is worth keeping it prepared.
-	prepare(text string) (string, bool)
+	// query runs one read statement and hands each row to row.
+	query(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error
 	// sort classifies an error of the database.
 	sort(err error) fault
 	// dialect returns the words in which the statements differ.
@@ -102,65 +97,35 @@ func exec(text string, args ...any) stmt { return stmt{text: text, args: args} }
 func bind(args []any) []any {
 	out := make([]any, len(args))
 	for i, a := range args {
-		switch v := a.(type) {
-		case string:
-			out[i] = []byte(v)
-		case bool:
-			out[i] = int64(0)
-			if v {
-				out[i] = int64(1)
-			}
-		case int:
-			out[i] = int64(v)
-		case meta.OrgID:
-			out[i] = int64(v)
-		case meta.RepoID:
-			out[i] = int64(v)
-		case meta.PackID:
-			out[i] = int64(v)
-		default:
-			out[i] = a
-		}
+		out[i] = bindOne(a)
 	}
 	return out
 }
 
-// query runs one read statement and hands each row to row.
-func (s *Store) query(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error {
-	rows, err := s.open(ctx, text, bind(args))
-	if err != nil {
-		return s.fail(ctx, err)
-	}
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
-			rows.Close()
-			return s.fail(ctx, err)
+func bindOne(arg any) any {
+	switch v := arg.(type) {
+	case string:
+		return []byte(v)
+	case bool:
+		if v {
+			return int64(1)
 		}
+		return int64(0)
+	case int:
+		return int64(v)
+	case meta.OrgID:
+		return int64(v)
+	case meta.RepoID:
+		return int64(v)
+	case meta.PackID:
+		return int64(v)
 	}
-	if err := rows.Close(); err != nil {
-		return s.fail(ctx, err)
-	}
-	return s.fail(ctx, rows.Err())
+	return arg
 }
 
-// open starts a read statement, prepared where that is worth it.
-func (s *Store) open(ctx context.Context, text string, args []any) (*sql.Rows, error) {
-	words, keep := s.engine.prepare(text)
-	if !keep {
-		return s.reads.QueryContext(ctx, words, args...)
-	}
-	st, ok := s.prepared.Load(text)
-	if !ok {
-		fresh, err := s.reads.PrepareContext(ctx, words)
-		if err != nil {
-			return nil, err
-		}
-		var loaded bool
-		if st, loaded = s.prepared.LoadOrStore(text, fresh); loaded {
-			fresh.Close()
-		}
-	}
-	return st.(*sql.Stmt).QueryContext(ctx, args...)
+// query runs one read statement and hands each row to row.
+func (s *Store) query(ctx context.Context, text string, args []any, row func(scan scanFunc) error) error {
+	return s.fail(ctx, s.engine.query(ctx, text, args, row))
 }
 
 // one runs a read statement of at most one row; absent is meta.ErrNotFound.
@@ -201,15 +166,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // Close implements meta.Store.
 func (s *Store) Close() error {
 	s.lanes.close()
-	s.prepared.Range(func(_, st any) bool {
-		st.(*sql.Stmt).Close()
-		return true
-	})
-	err := s.reads.Close()
-	if e := s.engine.close(); err == nil {
-		err = e
-	}
-	return err
+	return s.engine.close()
 }
 
 // unixMicro returns a time as it is stored; the zero time is 0.
