@@ -24,6 +24,9 @@ func newLines(r *bufio.Reader, limits Limits) *lines {
 	if limits.Lines <= 0 {
 		limits.Lines = DefaultLines
 	}
+	if limits.Commands <= 0 {
+		limits.Commands = DefaultCommands
+	}
 	return &lines{
 		in:        pktline.NewReader(r),
 		bytesLeft: limits.RequestBytes,

@@ -33,6 +33,9 @@ func parsePush(in *lines) (*pushRequest, error) {
 		if p.Kind != pktline.Data {
 			return nil, malformed("expected a command, got a %s packet", p.Kind)
 		}
+		if len(r.Commands) == in.limits.Commands {
+			return nil, refuse("a push changes at most %d refs, push fewer at a time", in.limits.Commands)
+		}
 		if err := r.line(p, &first); err != nil {
 			return nil, err
 		}

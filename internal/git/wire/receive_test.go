@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -168,6 +169,29 @@ func TestReceiveRefusals(t *testing.T) {
 
 // TestReceiveBrokenInput: when the pack does not arrive, nothing is written, so
 // that the transport can say what happened.
+// TestReceiveManyRefs: more commands than one change can hold are refused before
+// the receiver hears of them.
+func TestReceiveManyRefs(t *testing.T) {
+	s := &wire.Server{Limits: wire.Limits{Commands: 3}}
+	for n, want := range map[int]string{3: "unpack ok", 4: "ERR a push changes at most 3 refs, push fewer at a time"} {
+		var lines []string
+		for i := range n {
+			line := zero + " " + one + " refs/heads/" + strconv.Itoa(i)
+			if i == 0 {
+				line += "\x00 report-status"
+			}
+			lines = append(lines, line)
+		}
+		var out bytes.Buffer
+		rc := &fakeReceiver{}
+		err := s.ReceivePack(t.Context(), bytes.NewReader(packets(t, append(lines, "0000")...)), &out, rc)
+		_, reported := errors.AsType[*wire.ReportedError](err)
+		if !strings.Contains(out.String(), want) || reported != (n > 3) {
+			t.Errorf("%d commands: %q, %v; want %q", n, out.String(), err, want)
+		}
+	}
+}
+
 func TestReceiveBrokenInput(t *testing.T) {
 	broken := errors.New("broken")
 	head := packets(t, zero+" "+one+" refs/heads/a\x00 report-status side-band-64k", "0000")

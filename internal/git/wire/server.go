@@ -18,6 +18,7 @@ const (
 	DefaultKeepalive    = 5 * time.Second
 	DefaultRequestBytes = 32 << 20
 	DefaultLines        = 600_000
+	DefaultCommands     = 50_000
 )
 
 // Limits bound what one request may hold before its pack begins. Zero fields
@@ -26,9 +27,12 @@ type Limits struct {
 	// RequestBytes is the size of all pkt-lines together. The default, 32 MiB, has
 	// room for 600,000 wants and haves.
 	RequestBytes int64
-	// Lines is the number of pkt-lines, and so of wants, haves, prefixes, commands
-	// and push options.
+	// Lines is the number of pkt-lines, and so of wants, haves, prefixes and push
+	// options.
 	Lines int
+	// Commands is how many refs one push may change: they change at once, or not
+	// at all.
+	Commands int
 }
 
 // Server speaks the protocols. Every exchange is one stateless request, as over
