@@ -167,8 +167,6 @@ func TestReceiveRefusals(t *testing.T) {
 	}
 }
 
-// TestReceiveBrokenInput: when the pack does not arrive, nothing is written, so
-// that the transport can say what happened.
 // TestReceiveManyRefs: more commands than one change can hold are refused before
 // the receiver hears of them.
 func TestReceiveManyRefs(t *testing.T) {
@@ -192,6 +190,8 @@ func TestReceiveManyRefs(t *testing.T) {
 	}
 }
 
+// TestReceiveBrokenInput: when the pack does not arrive, nothing is written, so
+// that the transport can say what happened.
 func TestReceiveBrokenInput(t *testing.T) {
 	broken := errors.New("broken")
 	head := packets(t, zero+" "+one+" refs/heads/a\x00 report-status side-band-64k", "0000")
