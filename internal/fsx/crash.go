@@ -65,6 +65,14 @@ func (n *memNode) sync() {
 	n.unsynced = nil
 }
 
+// forsake takes what is not durable out of what a later Sync makes durable: so
+// it goes to pages that a disk did not take.
+func (f *memFile) forsake() {
+	f.mem.mu.Lock()
+	defer f.mem.mu.Unlock()
+	f.node.unsynced = nil
+}
+
 // crashData returns the bytes that a loss of power leaves: those that were
 // synced and, by rng's choice, either the unsynced changes up to one that is
 // torn, or any sectors of any of them. A nil rng leaves none.

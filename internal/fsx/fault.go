@@ -39,8 +39,9 @@ var (
 
 // Hook sees an operation on a name (the new name of Link and Rename) before it
 // runs. An error makes the operation fail: nothing is done, except that a write
-// puts half of its bytes first and a close still closes. Hooks are called
-// concurrently.
+// puts half of its bytes first, a close still closes, and what a Sync of a Mem's
+// file was to make durable never becomes so, though it can be read. Hooks are
+// called concurrently.
 type Hook func(op Op, name string) error
 
 // FailNth returns a Hook that fails the nth operation (from 1) that match picks
@@ -212,6 +213,9 @@ func (f *faultFile) Write(p []byte) (int, error) {
 
 func (f *faultFile) Sync() error {
 	if err := f.fault.check(OpSync, f.name); err != nil {
+		if m, ok := f.File.(*memFile); ok {
+			m.forsake()
+		}
 		return err
 	}
 	return f.File.Sync()

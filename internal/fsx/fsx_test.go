@@ -421,3 +421,31 @@ func TestFaultsInEdits(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedSyncLoses: a Sync that works after one that failed does not make
+// durable what the first one lost.
+func TestFailedSyncLoses(t *testing.T) {
+	mem := fsx.NewMem()
+	write(t, mem, "f", "old ")
+	hook, _ := fsx.FailNth(1, func(op fsx.Op, _ string) bool { return op == fsx.OpSync }, fsx.ErrInjected)
+	f, err := fsx.NewFault(mem, hook).Edit("f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("lost"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); !errors.Is(err, fsx.ErrInjected) {
+		t.Fatalf("sync: %v", err)
+	}
+	if _, err := f.WriteAt([]byte("kept"), 4); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if now, then := read(t, mem, "f"), read(t, mem.CrashClone(nil), "f"); now != "lostkept" || then != "old kept" {
+		t.Errorf("the file holds %q, and %q after a loss of power", now, then)
+	}
+}
