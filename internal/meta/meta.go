@@ -113,6 +113,9 @@ type Repos interface {
 	// RecentTips returns the distinct old values that left a ref at or after
 	// since, except those whose ref was deleted: they still count as reachable.
 	RecentTips(ctx context.Context, repo RepoID, since time.Time) ([]object.ID, error)
+	// LeftTips is RecentTips with those whose ref was deleted: what an operation
+	// that began at since may still be using.
+	LeftTips(ctx context.Context, repo RepoID, since time.Time) ([]object.ID, error)
 	// Protections returns a repository's protection rules in order.
 	Protections(ctx context.Context, repo RepoID) ([]Protection, error)
 }

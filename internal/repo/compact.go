@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,17 +159,24 @@ func (e *Engine) noteDue(ctx context.Context, v *View) {
 	if err != nil {
 		return
 	}
-	fold, repack := e.due(v.repo, db)
-	if fold {
+	d := e.due(v.repo, db)
+	if d.fold {
 		e.jobs.folds.add(v.repo.ID)
 	}
-	if repack {
+	if d.repack || d.drop {
 		e.jobs.repacks.add(v.repo.ID)
 	}
 }
 
+// dues are what the packs of a repository need.
+type dues struct {
+	fold   bool // many packs have gathered
+	repack bool // they are large, or something has been unreachable for long
+	drop   bool // the grace of garbage is over
+}
+
 // due says what the packs of a repository need.
-func (e *Engine) due(r meta.Repo, db *odb.DB) (fold, repack bool) {
+func (e *Engine) due(r meta.Repo, db *odb.DB) (d dues) {
 	var tail int
 	var behind int64
 	var largest *meta.Pack // what the others are measured by, whatever it is
@@ -177,13 +185,13 @@ func (e *Engine) due(r meta.Repo, db *odb.DB) (fold, repack bool) {
 		p := p.Info()
 		age := now.Sub(p.CreatedAt)
 		if p.Class == meta.PackGarbage {
-			repack = repack || age > e.cfg.GarbageGrace
+			d.drop = d.drop || age > e.cfg.GarbageGrace
 			continue
 		}
 		if inTail(r, p) {
 			tail++
 			behind += p.Bytes
-			repack = repack || !r.Tidy && age > untidyFor
+			d.repack = d.repack || !r.Tidy && age > untidyFor
 		}
 		if largest == nil || p.Bytes > largest.Bytes {
 			largest = p
@@ -192,7 +200,9 @@ func (e *Engine) due(r meta.Repo, db *odb.DB) (fold, repack bool) {
 	if largest != nil && inTail(r, largest) {
 		behind -= largest.Bytes
 	}
-	return tail >= foldAt, repack || behind > repackAt && 2*behind > largest.Bytes
+	d.fold = tail >= foldAt
+	d.repack = d.repack || behind > repackAt && 2*behind > largest.Bytes
+	return d
 }
 
 // background does one piece of work as an operation of this process.
@@ -239,10 +249,12 @@ func (e *Engine) current(ctx context.Context, id meta.RepoID) (*View, error) {
 	return e.View(ctx, r)
 }
 
-// replace makes packs durable and puts them in the place of others. It reports
-// false when another process replaced those first: then nothing was written.
-// The packs are ended unless the caller is to abort them.
-func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackReplace, made []*madePack) (bool, error) {
+// replace makes packs durable and puts them in the place of others. When some of
+// those were replaced by another process it reports false and writes nothing;
+// but where the new packs hold all that the old ones do, what is left of those
+// is replaced, as long as that is most of them. The packs are ended unless the
+// caller is to abort them.
+func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackReplace, made []*madePack, all bool) (bool, error) {
 	for _, m := range made {
 		row, err := m.file.Finish(ctx, m.index, m.table, m.contents)
 		if err != nil {
@@ -250,31 +262,66 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		}
 		p.Add = append(p.Add, *row)
 	}
-	if !e.holdsLease() {
-		return false, ErrLeaseLost
-	}
 	r := v.repo
-	verdict, err := e.cfg.Meta.Apply(ctx, meta.Change{Org: r.Org, Repo: r.ID, ReplacePacks: p})
-	if err != nil {
-		if !errors.Is(err, meta.ErrNotApplied) {
-			for _, m := range made {
-				m.file.Leave() // its bytes may be visible
-			}
+	for range maxAttempts {
+		if !e.holdsLease() {
+			return false, ErrLeaseLost
 		}
-		return false, fmt.Errorf("replace packs: %w", err)
-	}
-	if !verdict.Applied {
-		if verdict.Conflict.Kind == meta.ConflictPackSet {
+		verdict, err := e.cfg.Meta.Apply(ctx, meta.Change{Org: r.Org, Repo: r.ID, ReplacePacks: p})
+		if err != nil {
+			if !errors.Is(err, meta.ErrNotApplied) {
+				for _, m := range made {
+					m.file.Leave() // its bytes may be visible
+				}
+			}
+			return false, fmt.Errorf("replace packs: %w", err)
+		}
+		if verdict.Applied {
+			e.rules.applied(r.ID, verdict.Version, false)
+			for _, m := range made {
+				m.file.Published(m.index)
+			}
+			e.countReplaced(db, p)
+			return true, nil
+		}
+		if verdict.Conflict.Kind != meta.ConflictPackSet {
+			return false, refusal(meta.Change{Repo: r.ID}, verdict.Conflict)
+		}
+		if !all {
 			return false, nil
 		}
-		return false, refusal(meta.Change{Repo: r.ID}, verdict.Conflict)
+		if most, err := e.stillListed(ctx, r.ID, db, p); err != nil || !most {
+			return false, err
+		}
 	}
-	e.rules.applied(r.ID, verdict.Version, false)
-	for _, m := range made {
-		m.file.Published(m.index)
+	return false, nil
+}
+
+// stillListed takes from p what the repository does not list any more, and
+// reports whether most of the bytes are left. Who replaced the others kept what
+// refs reach of them, and may have copied more: nothing of that may go.
+func (e *Engine) stillListed(ctx context.Context, id meta.RepoID, db *odb.DB, p *meta.PackReplace) (bool, error) {
+	now, err := e.row(ctx, id)
+	if err != nil {
+		return false, err
 	}
-	e.countReplaced(db, p)
-	return true, nil
+	listed, err := e.cfg.Meta.PackIDs(ctx, now.PackSet)
+	if err != nil && !errors.Is(err, meta.ErrNotFound) {
+		return false, fmt.Errorf("read pack set: %w", err)
+	}
+	var all, left int64
+	remove := p.Remove[:0:0]
+	for _, old := range db.Packs() {
+		if info := old.Info(); slices.Contains(p.Remove, info.ID) {
+			all += info.Bytes
+			if slices.Contains(listed, info.ID) {
+				left += info.Bytes
+				remove = append(remove, info.ID)
+			}
+		}
+	}
+	p.Remove, p.Tidy = remove, false
+	return len(remove) > 0 && 2*left > all, nil
 }
 
 func (e *Engine) countReplaced(db *odb.DB, p *meta.PackReplace) {

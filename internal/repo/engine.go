@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/gitcmd"
 	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
@@ -52,6 +53,8 @@ type Config struct {
 	// Scratch is a local directory for what does not fit in memory while a push
 	// or commit arrives.
 	Scratch string
+	// Git runs the git program for repacks; nil means the one on the path.
+	Git *gitcmd.Git
 	// Lease is how long this process counts as alive after a heartbeat; 0 means
 	// DefaultLease.
 	Lease time.Duration
@@ -87,6 +90,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Lease == 0 {
 		cfg.Lease = DefaultLease
+	}
+	if cfg.Git == nil {
+		cfg.Git = gitcmd.New(gitcmd.Config{})
 	}
 	return &Engine{
 		cfg:     cfg,

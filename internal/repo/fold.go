@@ -79,7 +79,7 @@ func (e *Engine) fold(ctx context.Context, id meta.RepoID) (bool, error) {
 	for _, p := range db.Packs()[lo:hi] {
 		replace.Remove = append(replace.Remove, p.Info().ID)
 	}
-	return e.replace(ctx, v, db, replace, []*madePack{made})
+	return e.replace(ctx, v, db, replace, []*madePack{made}, false)
 }
 
 func (e *Engine) foldPacks(ctx context.Context, v *View, f *folding) (*madePack, error) {

@@ -44,6 +44,7 @@ type options struct {
 	postgres    bool
 	inlineLimit int64
 	grace       time.Duration
+	garbage     time.Duration // GarbageGrace
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -71,7 +72,7 @@ func newWorld(t testing.TB, o options) *world {
 		o.grace = time.Nanosecond
 	}
 	w.engine = New(Config{
-		Meta: w.meta, Blobs: w.blobs, Process: "test", Scratch: t.TempDir(), Grace: o.grace,
+		Meta: w.meta, Blobs: w.blobs, Process: "test", Scratch: t.TempDir(), Grace: o.grace, GarbageGrace: o.garbage,
 		ODB: odb.New(odb.Config{Meta: w.meta, Blobs: w.blobs, Scratch: t.TempDir(), Process: "test", InlineLimit: o.inlineLimit}),
 	})
 	w.engine.skew = 0

@@ -374,6 +374,13 @@ func testRecentTips(t *testing.T, open Open) {
 	if !slices.Equal(tips, want) {
 		t.Errorf("tips %v, want %v", tips, want)
 	}
+	tips = must(f.LeftTips(f.ctx, id, since))(t)
+	want = []object.ID{oid(2), oid(3), oid(4), oid(5), oid(6), oid(7)}
+	slices.SortFunc(tips, object.ID.Compare)
+	slices.SortFunc(want, object.ID.Compare)
+	if !slices.Equal(tips, want) {
+		t.Errorf("tips with those of deleted refs %v, want %v", tips, want)
+	}
 	if tips := must(f.RecentTips(f.ctx, id, clock.now().Add(time.Second)))(t); len(tips) != 0 {
 		t.Errorf("tips of the future %v", tips)
 	}

@@ -261,6 +261,17 @@ const (
 
 // RecentTips implements meta.Store.
 func (s *Store) RecentTips(ctx context.Context, repo meta.RepoID, since time.Time) ([]object.ID, error) {
+	return s.tipsSince(ctx, repo, since, false)
+}
+
+// LeftTips implements meta.Store.
+func (s *Store) LeftTips(ctx context.Context, repo meta.RepoID, since time.Time) ([]object.ID, error) {
+	return s.tipsSince(ctx, repo, since, true)
+}
+
+// tipsSince returns the old values that left a ref at or after since, with those
+// of refs that were deleted or without.
+func (s *Store) tipsSince(ctx context.Context, repo meta.RepoID, since time.Time, all bool) ([]object.ID, error) {
 	const text = `SELECT l.version, l.at, l.name, l.old_id, l.new_id, l.peeled, l.subject, l.route
 		FROM ref_log l WHERE l.repo = $1 AND (l.version, l.name) < ($2, $3)
 		ORDER BY l.version DESC, l.name DESC LIMIT $4`
@@ -275,7 +286,7 @@ func (s *Store) RecentTips(ctx context.Context, repo meta.RepoID, since time.Tim
 			n++
 			version, name = e.Version, e.Name
 			ended = ended || e.At.Before(since.Add(-clockSlip))
-			deleted[e.Name] = deleted[e.Name] || e.New.IsZero()
+			deleted[e.Name] = !all && (deleted[e.Name] || e.New.IsZero())
 			if !e.At.Before(since) && !e.Old.IsZero() && !deleted[e.Name] && !seen[e.Old] {
 				seen[e.Old] = true
 				tips = append(tips, e.Old)

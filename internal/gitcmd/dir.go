@@ -1,0 +1,69 @@
+package gitcmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+)
+
+// Dir is a bare repository without refs, made for one task: packs, and nothing
+// else. Close must be called.
+type Dir struct{ path string }
+
+// NewDir makes an empty view in a scratch directory.
+func NewDir(scratch string) (*Dir, error) {
+	path, err := os.MkdirTemp(scratch, "git-*")
+	if err != nil {
+		return nil, fmt.Errorf("make a directory for git: %w", err)
+	}
+	d := &Dir{path}
+	if err := d.fill(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("make a directory for git: %w", err)
+	}
+	return d, nil
+}
+
+func (d *Dir) fill() error {
+	for _, dir := range []string{"objects/pack", "refs"} {
+		if err := os.MkdirAll(filepath.Join(d.path, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{
+		"HEAD":   "ref: refs/heads/none\n",
+		"config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+	} {
+		if err := os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddPack puts a pack with the given checksum into the view. The index comes
+// last: a pack without one does not exist for git.
+func (d *Dir) AddPack(checksum object.ID, pack io.WriterTo, index []byte) error {
+	base := filepath.Join(d.path, "objects", "pack", "pack-"+checksum.String())
+	f, err := os.OpenFile(base+".pack", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("copy a pack for git: %w", err)
+	}
+	_, err = pack.WriteTo(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.WriteFile(base+".idx", index, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("copy a pack for git: %w", err)
+	}
+	return nil
+}
+
+// Close removes the view.
+func (d *Dir) Close() error { return os.RemoveAll(d.path) }

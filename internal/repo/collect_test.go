@@ -1,0 +1,150 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/wire"
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// collect collects a repository, which must succeed, and checks it.
+func (w *world) collect(id meta.RepoID, o CollectOptions) CollectResult {
+	w.t.Helper()
+	res, err := w.engine.Collect(context.Background(), id, o)
+	if err != nil {
+		w.t.Fatalf("collect: %v", err)
+	}
+	w.fsck(id)
+	return res
+}
+
+// classes counts a repository's packs by class.
+func (w *world) classes(id meta.RepoID) map[meta.PackClass]int {
+	w.t.Helper()
+	out := map[meta.PackClass]int{}
+	for _, p := range w.db(id).Packs() {
+		out[p.Info().Class]++
+	}
+	return out
+}
+
+// answer returns the whole answer to a clone that wants the given objects.
+func (w *world) answer(id meta.RepoID, wants ...object.ID) []byte {
+	w.t.Helper()
+	var b bytes.Buffer
+	u := w.view(id).Uploader(Normal)
+	if err := u.CheckWants(context.Background(), wants); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := u.Send(context.Background(), &b, &wire.Fetch{Wants: wants, OfsDelta: true}, wire.ShallowUpdate{}, nil); err != nil {
+		w.t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// clone has git take the answer to a clone and check it, and returns what git
+// lists as reachable.
+func (w *world) clone(id meta.RepoID, wants ...object.ID) string {
+	w.t.Helper()
+	g := newGitDir(w.t)
+	g.in(w.answer(id, wants...), "index-pack", "--stdin", "--strict")
+	for i, want := range wants {
+		g.run("update-ref", fmt.Sprint("refs/want/", i), want.String())
+	}
+	g.run("fsck", "--full", "--strict")
+	return g.run("rev-list", "--objects", "--no-object-names", "--all")
+}
+
+// TestRepack repacks a repository with branches, tags, other refs and objects
+// that nothing reaches.
+func TestRepack(t *testing.T) {
+	onEngines(t, func(t *testing.T, o options) {
+		o.garbage = time.Hour
+		w := newWorld(t, o)
+		r := w.create("repo")
+		g := newGitDir(t)
+		commits := g.history("main", 60)
+		side := g.history("side", 20)
+		lost := g.history("lost", 30)
+		main, tip, gone := commits[59], side[19], lost[29]
+		tag := g.put("tag", fmt.Sprintf("object %s\ntype commit\ntag v1\ntagger T <t@example.com> 1700000000 +0000\n\nm\n", commits[40]))
+		push := func(ref string, old, new object.ID, revs ...string) {
+			t.Helper()
+			var data []byte
+			if len(revs) > 0 {
+				data = g.packRevs(revs...)
+			}
+			wantStatus(t, w.push(r.ID, data, wire.Command{Ref: ref, Old: old, New: new}), map[string]string{ref: ""})
+		}
+		push("refs/heads/main", object.Zero, commits[30], commits[30].String())
+		push("refs/heads/main", commits[30], main, main.String(), "^"+commits[30].String())
+		push("refs/tags/v1", object.Zero, tag, tag.String(), "^"+commits[40].String())
+		push("refs/notes/n", object.Zero, tip, tip.String())
+		push("refs/heads/lost", object.Zero, gone, gone.String())
+		push("refs/heads/lost", gone, lost[5])
+		push("refs/heads/lost", lost[5], object.Zero)
+		before := w.state(r.ID)
+		dry := w.collect(r.ID, CollectOptions{Full: true, DryRun: true})
+		if w.state(r.ID) != before {
+			t.Error("a dry run changed something")
+		}
+		if dry.Did != didRepack || dry.GarbageObjects != 90 || dry.GarbageBytes < 1000 || dry.PacksBefore != 5 {
+			t.Errorf("dry run: %+v", dry)
+		}
+		res := w.collect(r.ID, CollectOptions{Full: true})
+		if res.Did != didRepack || res.PacksAfter != 3 || !res.Tidy || res.GarbageObjects != dry.GarbageObjects || res.BytesAfter > res.BytesBefore {
+			t.Errorf("repack: %+v", res)
+		}
+		if c := w.classes(r.ID); c[meta.PackCompact] != 2 || c[meta.PackGarbage] != 1 {
+			t.Errorf("classes %v", c)
+		}
+		db := w.db(r.ID)
+		if !db.Exact(0) || !db.Exact(1) || len(db.Pack(0).Info().Tips) != 2 {
+			t.Errorf("packs are exact: %v, %v, with tips %v", db.Exact(0), db.Exact(1), db.Pack(0).Info().Tips)
+		}
+		if db.Has(gone) {
+			t.Error("what is garbage is found")
+		}
+		w.export(r.ID)
+		// A clone of branches and tags is the first pack, byte for byte.
+		var stored bytes.Buffer
+		if _, err := db.Pack(0).WriteTo(&stored); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(w.answer(r.ID, main, tag), stored.Bytes()) {
+			t.Error("a clone is not a copy of the compacted pack")
+		}
+		for _, wants := range [][]object.ID{{main}, {tip}, {main, tip, tag}, {commits[10]}} {
+			args := []string{"rev-list", "--objects", "--no-object-names"}
+			for _, id := range wants {
+				args = append(args, id.String())
+			}
+			if got, want := w.clone(r.ID, wants...), g.run(args...); len(got) != len(want) {
+				t.Errorf("a clone of %v has %d bytes of ids, git lists %d", wants, len(got), len(want))
+			}
+		}
+		// A push that needs it again brings it again.
+		push("refs/heads/again", object.Zero, gone, gone.String())
+		w.fsck(r.ID)
+		w.clone(r.ID, gone)
+		res = w.collect(r.ID, CollectOptions{Full: true})
+		if !res.Tidy || res.Objects != dry.Objects+90 {
+			t.Errorf("repack with what came again: %+v", res)
+		}
+		// When its grace is over garbage goes, and nothing else.
+		w.engine.cfg.Clock = func() time.Time { return time.Now().Add(2 * time.Hour) }
+		res = w.collect(r.ID, CollectOptions{})
+		if res.Did != didDrop || res.PacksAfter != 2 || !res.Tidy {
+			t.Errorf("drop: %+v", res)
+		}
+		if res = w.collect(r.ID, CollectOptions{}); res.Did != didNothing {
+			t.Errorf("nothing is due: %+v", res)
+		}
+		w.export(r.ID)
+	})
+}

@@ -1,0 +1,278 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cairnstate/cairn/internal/graph"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// CollectOptions say how far a collection goes.
+type CollectOptions struct {
+	// Full repacks whatever is due.
+	Full bool
+	// DryRun finds out what would be done and writes nothing.
+	DryRun bool
+	// Progress, if set, is told each step before it begins.
+	Progress func(step string)
+}
+
+// CollectResult is what a collection found and did.
+type CollectResult struct {
+	// Did is "repack", "fold", "drop", "tidy" or "nothing"; in a dry run what
+	// would be done.
+	Did string
+	// Packs and bytes of the repository's own packs, those shared with a fork's
+	// source left out.
+	PacksBefore, PacksAfter int
+	BytesBefore, BytesAfter int64
+	// SharedPacks and SharedBytes are what a fork shares.
+	SharedPacks int
+	SharedBytes int64
+	// Objects that are reachable and in own packs, and their stored bytes, each
+	// counted once.
+	Objects     int64
+	UniqueBytes int64
+	// GarbageObjects and GarbageBytes are stored and not reachable; those of
+	// garbage packs included.
+	GarbageObjects int64
+	GarbageBytes   int64
+	// ReclaimableBytes are stored twice, or garbage whose grace is over.
+	ReclaimableBytes int64
+	// Tidy says that all that is stored is reachable, garbage packs left out.
+	Tidy bool
+}
+
+// What a collection does.
+const (
+	didNothing = "nothing"
+	didRepack  = "repack"
+	didFold    = "fold"
+	didDrop    = "drop"
+	didTidy    = "tidy"
+)
+
+// BusyError says that a repository is being repacked by this process.
+type BusyError struct{ Repo meta.RepoID }
+
+func (e *BusyError) Error() string { return fmt.Sprintf("repository %d is being repacked", e.Repo) }
+
+// collectTries is how often a collection begins anew when another process
+// replaced the packs that it worked on.
+const collectTries = 3
+
+// Collect compacts a repository, and parts what nothing reaches from it: what is
+// due, or all of it. It runs beside reads and writes. Refusals are *GoneError
+// and *BusyError.
+func (e *Engine) Collect(ctx context.Context, id meta.RepoID, o CollectOptions) (CollectResult, error) {
+	ctx, done, err := e.Begin(ctx)
+	if err != nil {
+		return CollectResult{}, err
+	}
+	defer done()
+	for range collectTries {
+		res, ok, err := e.collect(ctx, id, o)
+		if err != nil || ok {
+			return res, err
+		}
+	}
+	return CollectResult{}, &ConflictError{Ref: "the packs"}
+}
+
+// repack is Collect as background work does it.
+func (e *Engine) repack(ctx context.Context, id meta.RepoID) (bool, error) {
+	res, ok, err := e.collect(ctx, id, CollectOptions{})
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		return false, nil
+	}
+	return ok && res.Did != didNothing, err
+}
+
+// collect tries once; false when another process was faster.
+func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) (res CollectResult, ok bool, err error) {
+	progress := o.Progress
+	if progress == nil {
+		progress = func(string) {}
+	}
+	progress("find what is reachable")
+	c, err := e.look(ctx, id)
+	if err != nil {
+		return res, false, err
+	}
+	defer c.end()
+	shared, err := c.sharedReached(ctx)
+	if err != nil {
+		return res, false, err
+	}
+	res = c.figures()
+	res.Did = c.what(o)
+	res.Tidy = shared && !c.passing && (c.lost.Len() == 0 || res.Did == didRepack)
+	if res.Did == didNothing && res.Tidy && !c.view.repo.Tidy {
+		res.Did = didTidy
+	}
+	switch {
+	case o.DryRun || res.Did == didNothing:
+		return res, true, nil
+	case res.Did == didFold:
+		ok, err = e.fold(ctx, id)
+	default:
+		ok, err = c.apply(ctx, &res, progress)
+	}
+	if err != nil || !ok {
+		return res, false, err
+	}
+	return res, true, c.after(ctx, &res)
+}
+
+// apply repacks if that is to be done, drops what is to be dropped, and says so
+// if all is tidy then.
+func (c *collection) apply(ctx context.Context, res *CollectResult, progress func(string)) (bool, error) {
+	e := c.engine
+	unpin, ok := e.jobs.pin(c.view.repo.ID, c.ids(c.own))
+	if !ok {
+		return false, &BusyError{Repo: c.view.repo.ID}
+	}
+	defer unpin()
+	expired := c.expired()
+	replace := &meta.PackReplace{Remove: c.ids(expired), Tidy: res.Tidy, AtVersion: c.view.repo.Version}
+	var made []*madePack
+	if res.Did == didRepack {
+		progress("repack")
+		var err error
+		if made, err = c.repacked(ctx); err != nil {
+			return false, err
+		}
+		defer abortAll(ctx, made) // does nothing once they are published
+		replace.Remove = append(replace.Remove, c.ids(c.own)...)
+	}
+	progress("store")
+	if ok, err := e.replace(ctx, c.view, c.db, replace, made, c.lost.Len() == 0); err != nil || !ok {
+		return false, err
+	}
+	if res.Did == didRepack {
+		lost := &e.figures.garbageBytes
+		if e.cfg.GarbageGrace < 0 {
+			lost = &e.figures.droppedBytes
+		}
+		lost.Add(c.bytesOf(c.lost))
+	}
+	for _, place := range expired {
+		e.figures.droppedBytes.Add(c.db.Pack(place).Info().Bytes)
+	}
+	return true, nil
+}
+
+// what decides what is done.
+func (c *collection) what(o CollectOptions) string {
+	d := c.engine.due(c.view.repo, c.db)
+	switch {
+	case len(c.own) > 0 && (o.Full || d.repack || c.lost.Len() > 0):
+		return didRepack
+	case d.drop:
+		return didDrop
+	case d.fold:
+		return didFold
+	}
+	return didNothing
+}
+
+// figures says what the packs hold.
+func (c *collection) figures() CollectResult {
+	res := CollectResult{PacksBefore: len(c.own) + len(c.garbage)}
+	for i, p := range c.db.Packs() {
+		if inherited(c.view.repo, p.Info()) {
+			res.SharedPacks++
+			res.SharedBytes += p.Info().Bytes
+		}
+		if p.Info().Class == meta.PackGarbage {
+			res.BytesBefore += p.Info().Bytes
+			res.GarbageBytes += p.Info().Bytes
+			res.GarbageObjects += p.Info().Objects
+			if slices.Contains(c.expired(), int32(i)) {
+				res.ReclaimableBytes += p.Info().Bytes
+			}
+		}
+	}
+	for _, place := range c.own {
+		res.BytesBefore += c.db.Pack(place).Info().Bytes
+		c.eachEntry(place, func(at odb.Loc, bytes int64) {
+			loc, _ := c.db.Find(c.db.ID(at))
+			switch {
+			case loc != at:
+				res.ReclaimableBytes += bytes // an earlier pack has it
+			case c.lost.Has(at):
+				res.GarbageObjects++
+				res.GarbageBytes += bytes
+			default:
+				res.Objects++
+				res.UniqueBytes += bytes
+			}
+		})
+	}
+	res.PacksAfter, res.BytesAfter = res.PacksBefore, res.BytesBefore
+	return res
+}
+
+// eachEntry yields the objects of a pack with the bytes that each takes.
+func (c *collection) eachEntry(place int32, yield func(odb.Loc, int64)) {
+	idx := c.db.Pack(place).Index()
+	order := idx.OffsetOrder()
+	for i, pos := range order {
+		end := c.db.Pack(place).File().Size() - packTrailer
+		if i+1 < len(order) {
+			end = idx.Offset(int(order[i+1]))
+		}
+		yield(odb.Loc{Pack: place, Pos: int32(pos)}, end-idx.Offset(int(pos)))
+	}
+}
+
+// bytesOf returns the stored bytes of objects of own packs.
+func (c *collection) bytesOf(set *graph.ObjectSet) int64 {
+	var sum int64
+	for _, place := range c.own {
+		if set.CountIn(place) == 0 {
+			continue
+		}
+		c.eachEntry(place, func(at odb.Loc, bytes int64) {
+			if set.Has(at) {
+				sum += bytes
+			}
+		})
+	}
+	return sum
+}
+
+// after reads the packs that there are now.
+func (c *collection) after(ctx context.Context, res *CollectResult) error {
+	v, err := c.engine.current(ctx, c.view.repo.ID)
+	if err != nil {
+		return err
+	}
+	db, err := v.DB(ctx)
+	if err != nil {
+		return err
+	}
+	res.PacksAfter, res.BytesAfter = 0, 0
+	for _, p := range db.Packs() {
+		if !inherited(v.repo, p.Info()) {
+			res.PacksAfter++
+			res.BytesAfter += p.Info().Bytes
+		}
+	}
+	res.Tidy = v.repo.Tidy
+	return nil
+}
+
+// ids returns the packs at places.
+func (c *collection) ids(places []int32) []meta.PackID {
+	out := make([]meta.PackID, len(places))
+	for i, place := range places {
+		out[i] = c.db.Pack(place).Info().ID
+	}
+	return out
+}
