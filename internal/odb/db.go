@@ -38,8 +38,21 @@ type located struct {
 	loc Loc
 }
 
+// locatedBytes is the size of one located.
+const locatedBytes = object.Size + 8
+
 // mergeMax is the number of objects up to which segments are merged.
 const mergeMax = 1 << 17
+
+// bytes is about what a DB takes in memory beside its packs. Tables that it
+// shares with the DB it grew from count for both.
+func (db *DB) bytes() int64 {
+	n := int64(256 + 17*len(db.packs))
+	for i := range db.segs {
+		n += int64(len(db.segs[i].table)) * locatedBytes
+	}
+	return n
+}
 
 func (s *segment) count() int {
 	if s.one != nil {
@@ -222,13 +235,13 @@ func (db *DB) Size(ctx context.Context, id object.ID) (int64, error) {
 	return p.Size(pos)
 }
 
-// Stream returns an object that is known to exist as a stream; memory does not
-// grow with an object that is stored whole.
+// Stream returns an object that is known to exist as a stream, which must be
+// closed; memory does not grow with the object.
 func (db *DB) Stream(ctx context.Context, id object.ID) (object.Type, int64, io.ReadCloser, error) {
 	p, pos, err := db.promised(ctx, id)
 	if err != nil {
 		return object.Invalid, 0, nil, err
 	}
-	t, size, r, err := p.file.Stream(pos, p.store.limits, nil)
+	t, size, r, err := p.file.Stream(pos, p.store.limits)
 	return t, size, r, p.fault(pos, err)
 }

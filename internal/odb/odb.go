@@ -5,7 +5,9 @@ package odb
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 
 	"golang.org/x/sync/singleflight"
@@ -31,15 +33,15 @@ const (
 const (
 	DefaultInlineLimit = 64 << 10
 	DefaultCacheBytes  = 256 << 20
-	DefaultMaxObject   = 1 << 30
+	DefaultMaxObject   = pack.MaxStructured
 )
 
 // Config is what a Store is made of.
 type Config struct {
 	Meta  meta.Store
 	Blobs blob.Store
-	// Scratch is a local directory for packs while they arrive. What a crash
-	// leaves there is of no use.
+	// Scratch is a local directory for packs while they arrive and for large
+	// objects while they are read. What a crash leaves there is of no use.
 	Scratch string
 	// Process names the uploads of this process.
 	Process string
@@ -49,7 +51,7 @@ type Config struct {
 	// CacheBytes bounds the memory of all caches; 0 means DefaultCacheBytes.
 	CacheBytes int64
 	// MaxObject bounds the size in bytes of an object that must be in memory as
-	// a whole; 0 means DefaultMaxObject.
+	// a whole; 0 means DefaultMaxObject. Streams have no such limit.
 	MaxObject int64
 }
 
@@ -112,13 +114,25 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		cfg:    cfg,
-		limits: pack.Limits{MaxObject: cfg.MaxObject},
+		limits: pack.Limits{MaxObject: cfg.MaxObject, Scratch: func() (pack.Scratch, error) { return unnamed(cfg.Scratch) }},
 		bases:  pack.NewCache(cfg.CacheBytes / 8),
 		packs:  lru.New[meta.PackID, *Pack](cfg.CacheBytes / 2),
 		trees:  lru.New[treeKey, []byte](cfg.CacheBytes / 8),
 		sets:   lru.New[int64, *DB](cfg.CacheBytes / 8),
 		tails:  lru.New[meta.PackID, *DB](cfg.CacheBytes / 8),
 	}
+}
+
+// unnamed makes a file in dir that is gone when it is closed.
+func unnamed(dir string) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "object-*")
+	if err != nil {
+		return nil, fmt.Errorf("create scratch file for an object: %w", err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, errors.Join(fmt.Errorf("take the name of a scratch file: %w", err), f.Close())
+	}
+	return f, nil
 }
 
 // CorruptCount returns how many corruptions were met since the start.
@@ -173,7 +187,7 @@ func (s *Store) open(ctx context.Context, set int64) (*DB, error) {
 
 // keep remembers an opened set.
 func (s *Store) keep(set int64, db *DB) {
-	weight := int64(256 + 16*len(db.packs))
+	weight := db.bytes()
 	s.sets.Put(set, db, weight)
 	if n := len(db.packs); n > 0 {
 		s.tails.Put(db.packs[n-1].info.ID, db, weight)

@@ -57,7 +57,7 @@ func (p *Pack) Get(pos int) (object.Type, []byte, error) { return p.get(pos) }
 
 // Type returns the type of the object at an index position.
 func (p *Pack) Type(pos int) (object.Type, error) {
-	t, err := p.file.Type(pos, p.store.limits, nil)
+	t, err := p.file.Type(pos, p.store.limits)
 	return t, p.fault(pos, err)
 }
 
@@ -69,7 +69,7 @@ func (p *Pack) Size(pos int) (int64, error) {
 
 // Stream returns the object at an index position as a stream.
 func (p *Pack) Stream(pos int) (object.Type, int64, io.ReadCloser, error) {
-	t, size, r, err := p.file.Stream(pos, p.store.limits, nil)
+	t, size, r, err := p.file.Stream(pos, p.store.limits)
 	return t, size, r, p.fault(pos, err)
 }
 
@@ -79,7 +79,7 @@ func (p *Pack) Corrupt(err error) error {
 }
 
 func (p *Pack) get(pos int) (object.Type, []byte, error) {
-	t, data, err := p.file.Get(pos, p.store.limits, nil)
+	t, data, err := p.file.Get(pos, p.store.limits)
 	return t, data, p.fault(pos, err)
 }
 
