@@ -3,10 +3,13 @@ package repo
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -147,4 +150,118 @@ func TestRepack(t *testing.T) {
 		}
 		w.export(r.ID)
 	})
+}
+
+// untidied makes a repository with commits, of which some are lost, in packs
+// that are blobs.
+func untidied(w *world) (r meta.Repo, keep object.ID) {
+	w.t.Helper()
+	r = w.create("repo")
+	for i := range 5 {
+		keep = w.commit(r.ID, fmt.Sprint("commit ", i), map[string]string{"a": fmt.Sprint(i), fmt.Sprint("d/", i): "x"})
+	}
+	_, err := w.tryCommit(r.ID, CommitRequest{TargetBranch: "lost", BaseBranch: "main"}, map[string]string{"lost": "lost"})
+	if err == nil {
+		_, err = w.engine.DeleteBranch(context.Background(), w.writer, w.view(r.ID), "lost", false)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r, keep
+}
+
+// TestCollectFaults fails each write of a collection in turn, before or after it
+// took effect, or ends the collection there.
+func TestCollectFaults(t *testing.T) {
+	for _, mode := range []string{"early", "late", "cancelled"} {
+		for n := 1; ; n++ {
+			f, late := &faulty{left: -1}, mode == "late"
+			w := newWorld(t, options{
+				inlineLimit: 1, garbage: time.Hour,
+				blobs: func(s blob.Store) blob.Store { return faultyBlobs{s, f} },
+				meta:  func(s meta.Store) meta.Store { return faultyMeta{s, f, &late} },
+			})
+			r, keep := untidied(w)
+			objects := w.clone(r.ID, keep)
+			before := w.db(r.ID)
+			ctx, cancel := context.WithCancel(context.Background())
+			if mode == "cancelled" {
+				f.instead = cancel
+			}
+			f.left = n
+			res, err := w.engine.Collect(ctx, r.ID, CollectOptions{Full: true})
+			f.left = -1
+			cancel()
+			if f.hit && mode != "cancelled" && !errors.Is(err, errFault) || !f.hit && (err != nil || res.Did != didRepack) {
+				t.Errorf("%s fault %d: %+v, %v", mode, n, res, err)
+			}
+			w.engine.cfg.Clock = func() time.Time { return time.Now().Add(time.Minute) }
+			if _, err := w.engine.Sweep(context.Background()); err != nil {
+				t.Errorf("%s fault %d: sweep: %v", mode, n, err)
+			}
+			w.fsck(r.ID) // reports blobs that nothing names too
+			if uploads, err := w.meta.Uploads(context.Background()); err != nil || len(uploads) > 0 {
+				t.Errorf("%s fault %d: uploads are left: %v %v", mode, n, uploads, err)
+			}
+			if left, _ := filepath.Glob(filepath.Join(w.engine.cfg.Scratch, "*")); len(left) > 0 {
+				t.Errorf("%s fault %d: scratch files are left: %v", mode, n, left)
+			}
+			if got := len(w.db(r.ID).Packs()); got != 2 && got != len(before.Packs()) {
+				t.Errorf("%s fault %d: %d packs, neither before nor after", mode, n, got)
+			}
+			if got := w.clone(r.ID, keep); got != objects {
+				t.Errorf("%s fault %d: a clone has other objects", mode, n)
+			}
+			if res := w.collect(r.ID, CollectOptions{Full: true}); res.PacksAfter != 2 || !res.Tidy {
+				t.Errorf("%s fault %d: the next collection: %+v", mode, n, res)
+			}
+			if !f.hit {
+				if n < 9 {
+					t.Errorf("only %d calls wrote something", n-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestCollectionSparesOperations collects without any grace while an operation
+// runs that began before refs moved.
+func TestCollectionSparesOperations(t *testing.T) {
+	w := newWorld(t, options{inlineLimit: 1, garbage: -1})
+	ctx := context.Background()
+	r, keep := untidied(w)
+	op, done, err := w.engine.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := w.view(r.ID) // reads its packs later
+	old.db, old.graph = nil, nil
+	tip, err := w.tryCommit(r.ID, CommitRequest{TargetBranch: "short", BaseBranch: "main"}, map[string]string{"s": "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := w.view(r.ID)
+	second.db, second.graph = nil, nil
+	if _, err := w.engine.DeleteBranch(ctx, w.writer, w.view(r.ID), "short", false); err != nil {
+		t.Fatal(err)
+	}
+	if res := w.collect(r.ID, CollectOptions{Full: true}); res.Tidy || res.PacksAfter != 2 {
+		t.Errorf("under an operation: %+v", res)
+	}
+	for view, want := range map[*View]object.ID{old: keep, second: tip.Commit} {
+		var b bytes.Buffer
+		if err := view.Uploader(Normal).Send(op, &b, &wire.Fetch{Wants: []object.ID{want}}, wire.ShallowUpdate{}, nil); err != nil {
+			t.Fatalf("a clone from a view of before: %v", err)
+		}
+		g := newGitDir(t)
+		g.in(b.Bytes(), "index-pack", "--stdin", "--strict")
+		g.run("update-ref", "refs/heads/x", want.String())
+		g.run("fsck", "--full", "--strict")
+	}
+	done()
+	time.Sleep(time.Millisecond)
+	if res := w.collect(r.ID, CollectOptions{}); !res.Tidy || res.PacksAfter != 1 || w.db(r.ID).Has(tip.Commit) {
+		t.Errorf("without operations: %+v", res)
+	}
 }

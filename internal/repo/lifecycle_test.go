@@ -282,6 +282,8 @@ type faulty struct {
 	mu   sync.Mutex
 	left int // calls until the fault; negative: never
 	hit  bool
+	// instead, if set, is done in place of the fault.
+	instead func()
 }
 
 var errFault = errors.New("injected fault")
@@ -292,6 +294,10 @@ func (f *faulty) call() error {
 	f.left--
 	if f.left == 0 {
 		f.hit = true
+		if f.instead != nil {
+			f.instead()
+			return nil
+		}
 		return errFault
 	}
 	return nil
