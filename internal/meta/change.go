@@ -143,6 +143,8 @@ type Verdict struct {
 	Applied bool
 	// Version is the repository's version after the Change.
 	Version int64
+	// At is when the Change was written, as its rows say.
+	At time.Time
 	// Conflict is set when Applied is false.
 	Conflict *Conflict
 }

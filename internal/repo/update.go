@@ -99,7 +99,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 			if change.AddPack != nil && u.published != nil {
 				added = u.published()
 			}
-			e.advance(ctx, v, verdict.Version, &change, added)
+			e.advance(v, verdict, &change, added)
 			return Outcome{Version: verdict.Version, Moved: moved}, nil
 		}
 		if verdict.Conflict.Kind != meta.ConflictRef {

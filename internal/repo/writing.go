@@ -11,7 +11,6 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/refname"
 	"github.com/cairnstate/cairn/internal/meta"
-	"github.com/cairnstate/cairn/internal/odb"
 )
 
 // DefaultLease is how long a process counts as alive after a heartbeat.
@@ -20,6 +19,7 @@ const DefaultLease = 30 * time.Second
 // writing is the part of an Engine that writes need.
 type writing struct {
 	rules      ruleCache
+	feed       feed
 	lanes      lanes
 	jobs       jobs
 	figures    figures
@@ -62,38 +62,6 @@ func (e *Engine) newest(v *View) *View {
 		return now
 	}
 	return v
-}
-
-// advance keeps the view that an applied Change makes of v, so that it need not
-// be read. added is the pack of the Change, nil when it is not open.
-func (e *Engine) advance(ctx context.Context, v *View, version int64, c *meta.Change, added *odb.Pack) {
-	if version != v.repo.Version+1 || (added == nil) != (c.AddPack == nil) {
-		return // another Change came between
-	}
-	entries := make([]meta.RefLogEntry, len(c.Refs))
-	for i, w := range c.Refs {
-		if w.Old.IsZero() {
-			return // the time of creation is the metadata store's to tell
-		}
-		entries[i] = meta.RefLogEntry{Version: version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled}
-	}
-	next := &View{engine: e, repo: v.repo, refs: v.refs.apply(entries)}
-	next.repo.Version = version
-	next.repo.Tidy = v.repo.Tidy && !c.Untidy
-	if added != nil {
-		next.repo.PackSet = -version // its id was not read
-	}
-	next.inherit(v, entries)
-	if added != nil {
-		db, err := v.DB(ctx)
-		if err != nil {
-			return
-		}
-		next.db = db.With(added)
-	}
-	if now, ok := e.views.Get(v.repo.ID); !ok || now.repo.Version < version {
-		e.views.Put(v.repo.ID, next, next.bytes())
-	}
 }
 
 // valueOf returns the value of a ref, zero when it does not exist.

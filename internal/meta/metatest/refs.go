@@ -40,14 +40,17 @@ func testRefCompareAndSwap(t *testing.T, open Open) {
 	stale(meta.RefWrite{Old: oid(1)}, noID)
 	stale(meta.RefWrite{Old: oid(1), VerifyOnly: true}, noID)
 	step(meta.RefWrite{VerifyOnly: true}, noID)
-	step(meta.RefWrite{New: oid(1), Peeled: oid(9)}, oid(1))
+	made := f.apply(write(meta.RefWrite{New: oid(1), Peeled: oid(9)}))
 	stale(meta.RefWrite{New: oid(2)}, oid(1))
 	stale(meta.RefWrite{Old: oid(3), New: oid(2)}, oid(1))
 	stale(meta.RefWrite{VerifyOnly: true}, oid(1))
 	step(meta.RefWrite{Old: oid(1), VerifyOnly: true, New: oid(8)}, oid(1))
 	created := must(f.Refs(f.ctx, meta.RefQuery{Repo: id}))(t).Refs[0]
-	if created.Peeled != oid(9) {
-		t.Errorf("peeled %v", created.Peeled)
+	if created.ID != oid(1) || created.Peeled != oid(9) {
+		t.Errorf("created as %+v", created)
+	}
+	if !created.CreatedAt.Equal(made.At) {
+		t.Errorf("the verdict says that it was made at %v, the row %v", made.At, created.CreatedAt)
 	}
 	step(meta.RefWrite{Old: oid(1), New: oid(2)}, oid(2))
 	moved := must(f.Refs(f.ctx, meta.RefQuery{Repo: id}))(t).Refs[0]

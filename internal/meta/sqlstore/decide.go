@@ -33,7 +33,7 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 		}
 	}
 	b.stageOrg(c)
-	v := meta.Verdict{Applied: true}
+	v := meta.Verdict{Applied: true, At: timeOf(b.now)}
 	if c.Repo != 0 {
 		v.Version = b.stageRepo(c)
 	}

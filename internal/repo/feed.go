@@ -1,0 +1,100 @@
+package repo
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
+)
+
+// maxAhead bounds the Changes of one repository that wait for an earlier one.
+const maxAhead = 256
+
+// feed lays the Changes of this process over cached views, so that a busy
+// repository is not read again after each. What becomes known before the Change
+// of the version before it waits. It is safe for concurrent use.
+type feed struct {
+	mu    sync.Mutex
+	ahead map[meta.RepoID]map[int64]*applied // by version
+}
+
+// applied is what a Change did to a repository.
+type applied struct {
+	entries []meta.RefLogEntry
+	untidy  bool
+	pack    *odb.Pack // nil when it added none
+}
+
+// advance keeps the view that an applied Change makes of the one before. added
+// is the pack of the Change, nil when it is not open.
+func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *odb.Pack) {
+	if (added == nil) != (c.AddPack == nil) {
+		return
+	}
+	did := &applied{entries: make([]meta.RefLogEntry, len(c.Refs)), untidy: c.Untidy, pack: added}
+	for i, w := range c.Refs {
+		did.entries[i] = meta.RefLogEntry{
+			Version: verdict.Version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled, At: verdict.At,
+		}
+	}
+	f := &e.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ahead := f.ahead[c.Repo]
+	if ahead == nil || len(ahead) >= maxAhead {
+		if f.ahead == nil {
+			f.ahead = make(map[meta.RepoID]map[int64]*applied)
+		}
+		ahead = make(map[int64]*applied)
+		f.ahead[c.Repo] = ahead
+	}
+	ahead[verdict.Version] = did
+	now := e.newest(v)
+	at := now
+	for next := ahead[at.repo.Version+1]; next != nil; next = ahead[at.repo.Version+1] {
+		made := at.after(next)
+		if made == nil {
+			break
+		}
+		at = made
+	}
+	if at != now {
+		e.views.Put(c.Repo, at, at.bytes())
+	}
+	for version := range ahead {
+		if version <= at.repo.Version {
+			delete(ahead, version)
+		}
+	}
+	if len(ahead) == 0 {
+		delete(f.ahead, c.Repo)
+	}
+}
+
+// after returns the view that a Change made of v, nil when v has not loaded
+// what that takes.
+func (v *View) after(did *applied) *View {
+	next := &View{engine: v.engine, repo: v.repo, refs: v.refs.apply(did.entries)}
+	next.repo.Version++
+	next.repo.Tidy = v.repo.Tidy && !did.untidy
+	if did.pack == nil {
+		next.inherit(v, did.entries)
+		return next
+	}
+	v.mu.Lock()
+	db := v.db
+	v.mu.Unlock()
+	if db == nil || v.untidy {
+		return nil
+	}
+	next.repo.PackSet = -next.repo.Version // its id was not read
+	next.inherit(v, did.entries)
+	id := did.pack.Info().ID
+	if !slices.ContainsFunc(db.Packs(), func(p *odb.Pack) bool { return p.Info().ID == id }) {
+		db = db.With(did.pack)
+		v.engine.cfg.ODB.Remember(db)
+	} // else it was loaded after the Change
+	next.db = db
+	return next
+}
