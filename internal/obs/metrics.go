@@ -19,7 +19,6 @@ type Metrics struct {
 	sent     *prometheus.CounterVec
 	received *prometheus.CounterVec
 	inFlight prometheus.Gauge
-	corrupt  prometheus.Counter
 }
 
 // NewMetrics returns metrics that name the running version.
@@ -42,21 +41,23 @@ func NewMetrics(version string) *Metrics {
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cairn_requests_in_flight", Help: "Requests being answered now.",
 		}),
-		corrupt: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "cairn_corruption_total", Help: "Times that bytes named by the metadata were missing or wrong.",
-		}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "cairn_build_info", Help: "Always 1; the label names the version.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.received, m.inFlight, m.corrupt, build,
+	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.received, m.inFlight, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
-// Corruption counts one finding of missing or wrong bytes.
-func (m *Metrics) Corruption() { m.corrupt.Inc() }
+// CountCorruption exports how often bytes that the metadata names were found
+// missing or wrong; count is asked at each scrape. Call it once.
+func (m *Metrics) CountCorruption(count func() int64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "cairn_corruption_total", Help: "Times that bytes named by the metadata were missing or wrong.",
+	}, func() float64 { return float64(count()) }))
+}
 
 // Handler serves the metrics in the Prometheus text format.
 func (m *Metrics) Handler() http.Handler {

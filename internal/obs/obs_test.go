@@ -48,7 +48,7 @@ func TestUnknownLevelAndFormat(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	m := NewMetrics("v1.2.3")
 	m.Begin("git-upload-pack").End(200, 10, 20)
-	m.Corruption()
+	m.CountCorruption(func() int64 { return 1 })
 	rec := httptest.NewRecorder()
 	m.Handler().ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -31,8 +32,14 @@ func (s *Server) routes(version string) http.Handler {
 		Limits:      githttp.Limits{Idle: s.cfg.IdleTimeout},
 	}
 	api := rest.New(rest.Config{Service: s.service, PublicURL: s.URL, IdleTimeout: s.cfg.IdleTimeout, Log: s.log})
+	return s.observed(func(r *http.Request) (string, http.Handler) { return s.pick(git, api, r) })
+}
+
+// observed measures and logs every request of the handlers that pick chooses, and
+// answers for one that panics. The route that pick names is from a fixed set.
+func (s *Server) observed(pick func(*http.Request) (string, http.Handler)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		route, h := s.pick(git, api, r)
+		route, h := pick(r)
 		m := s.metrics.Begin(route)
 		body := &countedBody{ReadCloser: r.Body}
 		r.Body = body
@@ -41,8 +48,10 @@ func (s *Server) routes(version string) http.Handler {
 		defer func() {
 			failure := recover()
 			if failure != nil && failure != http.ErrAbortHandler {
-				s.log.Error("request failed", "route", route, "panic", failure)
-				if !rec.wrote {
+				s.log.Error("request failed", "route", route, "panic", failure, "stack", string(debug.Stack()))
+				if rec.wrote {
+					failure = http.ErrAbortHandler // what was begun must not look complete
+				} else {
 					http.Error(rec, "internal error; the server's log has the cause", http.StatusInternalServerError)
 				}
 			}

@@ -65,6 +65,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 	if s.storage, err = OpenStorage(ctx, cfg, UseCache); err != nil {
 		return nil, err
 	}
+	s.metrics.CountCorruption(s.storage.objects.CorruptCount)
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
 	})
@@ -123,7 +124,8 @@ func (s *Server) ReloadTLS() error {
 	return nil
 }
 
-// Listen takes the addresses; URL is known after it.
+// Listen takes the addresses, so that URL is known, and starts what runs beside
+// requests. Connections are answered once Serve is called.
 func (s *Server) Listen() error {
 	ln, err := net.Listen("tcp", s.cfg.Listen)
 	if err != nil {
@@ -147,7 +149,17 @@ func (s *Server) Listen() error {
 			ln.Close()
 			return fmt.Errorf("listen on %s: %w", s.cfg.AdminListen, err)
 		}
+		s.background.Go(func() {
+			if err := s.admin.Serve(s.adminLn); !errors.Is(err, http.ErrServerClosed) {
+				s.log.Error("admin listener ended", "err", err)
+			}
+		})
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopBackground = cancel
+	s.background.Go(func() {
+		s.storage.Engine.Run(ctx, func(err error) { s.log.Error("background work failed", "err", err) })
+	})
 	return nil
 }
 
@@ -181,18 +193,6 @@ func (s *Server) address() string {
 
 // Serve answers until Shutdown or Close; it then returns nil.
 func (s *Server) Serve() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	s.stopBackground = cancel
-	s.background.Go(func() {
-		s.storage.Engine.Run(ctx, func(err error) { s.log.Error("background work failed", "err", err) })
-	})
-	if s.admin != nil {
-		s.background.Go(func() {
-			if err := s.admin.Serve(s.adminLn); !errors.Is(err, http.ErrServerClosed) {
-				s.log.Error("admin listener ended", "err", err)
-			}
-		})
-	}
 	err := s.main.Serve(s.mainLn)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

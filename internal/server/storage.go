@@ -30,7 +30,8 @@ type Storage struct {
 	Blobs  blob.Store
 	Engine *repo.Engine
 
-	close func() error
+	objects *odb.Store
+	close   func() error
 }
 
 // CacheUse says whether a process keeps copies of a bucket's objects on disk.
@@ -62,11 +63,24 @@ func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage
 	return st, nil
 }
 
+// databaseFile is the embedded database in the data directory.
+const databaseFile = "cairn.db"
+
+// HasData reports whether the directory that the configuration names was used
+// before. A database elsewhere answers for itself: then it is true.
+func HasData(cfg config.Config) bool {
+	if cfg.DatabaseURL != "" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(cfg.Data, databaseFile))
+	return err == nil
+}
+
 func openMeta(ctx context.Context, cfg config.Config) (meta.Store, error) {
 	if cfg.DatabaseURL != "" {
 		return sqlstore.OpenPostgres(ctx, cfg.DatabaseURL, sqlstore.PostgresOptions{})
 	}
-	return sqlstore.OpenSQLite(ctx, filepath.Join(cfg.Data, "cairn.db"), sqlstore.SQLiteOptions{})
+	return sqlstore.OpenSQLite(ctx, filepath.Join(cfg.Data, databaseFile), sqlstore.SQLiteOptions{})
 }
 
 func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUse) error {
@@ -86,12 +100,13 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 	if grace == 0 {
 		grace = 1 // the engine takes 0 for its default
 	}
+	st.objects = odb.New(odb.Config{
+		Meta: st.Meta, Blobs: st.Blobs, Scratch: scratch, Process: process,
+		InlineLimit: max(cfg.InlinePack, 1), CacheBytes: cfg.MemoryCache / 2, // the store takes 0 for its default
+	})
 	st.Engine = repo.New(repo.Config{
-		Meta: st.Meta,
-		ODB: odb.New(odb.Config{
-			Meta: st.Meta, Blobs: st.Blobs, Scratch: scratch, Process: process,
-			InlineLimit: cfg.InlinePack, CacheBytes: cfg.MemoryCache / 2,
-		}),
+		Meta:        st.Meta,
+		ODB:         st.objects,
 		Blobs:       st.Blobs,
 		Scratch:     scratch,
 		Process:     process,
