@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
 )
 
@@ -63,7 +64,7 @@ func (e exitError) Error() string { return fmt.Sprintf("command ended with statu
 // one line on standard error.
 func Main(ctx context.Context, args []string, env Env) int {
 	root := newRoot(env)
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // never nil, which stands for those of the process
 	err := root.ExecuteContext(ctx)
 	if e, ok := errors.AsType[exitError](err); ok {
 		return e.code
@@ -74,9 +75,10 @@ func Main(ctx context.Context, args []string, env Env) int {
 	return exitCode(err)
 }
 
-// message is what the person at the terminal reads.
+// message is what the person at the terminal reads. Whoever runs a command on the
+// storage may know the cause, which a client of the server may not.
 func message(err error) string {
-	if p := service.Public(err); p.Code != service.Internal {
+	if p := service.Public(err); p.Code != service.Internal && !errors.Is(err, meta.ErrUnavailable) {
 		return p.Message
 	}
 	return err.Error()
@@ -138,13 +140,16 @@ found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
 
 // markUsage makes wrong flags and arguments of every command usage errors.
 func markUsage(cmd *cobra.Command) {
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%v; see %s --help", err, c.CommandPath()) })
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return usageError{err}
+			switch err := check(c, args); {
+			case err == nil:
+				return nil
+			case c.HasSubCommands():
+				return usagef("unknown command %q for %q; see %s --help", args[0], c.CommandPath(), c.CommandPath())
 			}
-			return nil
+			return usagef("%d arguments do not fit; usage: %s", len(args), c.UseLine())
 		}
 	}
 	if cmd.HasSubCommands() && cmd.Run == nil && cmd.RunE == nil {
@@ -154,7 +159,12 @@ func markUsage(cmd *cobra.Command) {
 			}
 			return nil
 		}
-		cmd.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		cmd.RunE = func(c *cobra.Command, _ []string) error {
+			if !c.HasParent() {
+				return c.Help()
+			}
+			return usagef("%s needs a command; see %s --help", c.CommandPath(), c.CommandPath())
+		}
 	}
 	for _, sub := range cmd.Commands() {
 		markUsage(sub)

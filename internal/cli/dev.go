@@ -60,6 +60,10 @@ func dev(ctx context.Context, env Env, cfg config.Config, command []string) erro
 		if err := ensureDevOrg(ctx, s, env, keyFile); err != nil {
 			return err
 		}
+		// A repository that the directory is in must not take up its key.
+		if err := os.WriteFile(filepath.Join(cfg.Data, ".gitignore"), []byte("*\n"), 0o600); err != nil {
+			return fmt.Errorf("write in the data directory: %w", err)
+		}
 		vars := devVariables(s, cfg, keyFile)
 		if err := writeEnv(filepath.Join(cfg.Data, "env"), vars); err != nil {
 			return err
@@ -128,7 +132,7 @@ func devVariables(s *server.Server, cfg config.Config, keyFile string) [][2]stri
 func writeEnv(path string, vars [][2]string) error {
 	var b strings.Builder
 	for _, v := range vars {
-		fmt.Fprintf(&b, "export %s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
+		fmt.Fprintf(&b, "export %s=%s\n", v[0], quoted(v[1]))
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		return fmt.Errorf("write the environment file: %w", err)

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,13 +39,13 @@ program. Exit code 1 when a check failed.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		findings := []finding{checkGit(c.Context())}
-		if named := storageNamed(c, env); named {
-			err := withStorage(c.Context(), env, load, func(st *server.Storage) error {
+		if storageNamed(c, env) {
+			err := withNewStorage(c.Context(), env, load, func(st *server.Storage) error {
 				findings = append(findings, checkMeta(c.Context(), st), checkBlobs(c.Context(), st))
 				return nil
 			})
 			if err != nil {
-				findings = append(findings, finding{"storage", false, err.Error()})
+				findings = append(findings, finding{"storage", false, message(err)})
 			}
 		}
 		if env.Getenv("CAIRN_URL") != "" {
@@ -103,7 +102,7 @@ func checkGit(ctx context.Context) finding {
 func checkMeta(ctx context.Context, st *server.Storage) finding {
 	start := time.Now()
 	if err := st.Meta.Ping(ctx); err != nil {
-		return finding{"database", false, err.Error()}
+		return finding{"database", false, message(err)}
 	}
 	return finding{"database", true, fmt.Sprintf("answered in %s", time.Since(start).Round(10*time.Microsecond))}
 }
@@ -132,7 +131,7 @@ func checkServer(ctx context.Context, env Env) []finding {
 	sent := env.Now()
 	resp, err := client().Do(req)
 	if err != nil {
-		return []finding{{"server", false, fmt.Sprintf("cannot reach %s: %v", base.Host, errors.Unwrap(err))}}
+		return []finding{{"server", false, message(unreachable(base, err))}}
 	}
 	defer resp.Body.Close()
 	io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20))

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"crypto"
-	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,9 @@ import (
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/policy"
+	cairn "github.com/cairnstate/cairn/sdk/go"
+	"github.com/cairnstate/cairn/sdk/go/git"
+	"github.com/cairnstate/cairn/sdk/go/option"
 )
 
 // maxTTL is the longest lifetime that needs no --long-lived.
@@ -36,10 +41,33 @@ func (id *identity) flags(cmd *cobra.Command) {
 	f.StringVar(&id.thread, "thread", "", "the `THREAD` the token is for, or * for every thread")
 	f.StringVar(&id.session, "session", "", "the `SESSION` the token is for")
 	f.StringVar(&id.subject, "sub", "cairn-cli", "who acts, for the audit log and for revocation")
-	f.StringSliceVar(&id.scopes, "scope", []string{string(auth.GitRead)}, "a `SCOPE` to grant: git:read, git:write, repo:write, org:read, checkpoint:read, checkpoint:write, session:write")
+	f.StringSliceVar(&id.scopes, "scope", []string{string(auth.GitRead)}, "a `SCOPE` to grant: "+knownScopes)
 	f.DurationVar(&id.ttl, "ttl", 15*time.Minute, "the token's lifetime; more than 1h needs --long-lived")
 	f.BoolVar(&id.longLived, "long-lived", false, "allow a --ttl of more than one hour")
 	f.StringArrayVar(&id.policies, "ref-policy", nil, "restrict changes of refs: `'PATTERN=op,op'` with no-force-push, no-push, verify-sig; the first pattern that matches decides")
+}
+
+// givenToken returns the token of the environment, "" when there is none. A file
+// is read anew each time.
+func givenToken(env Env) (string, error) {
+	if t := env.Getenv("CAIRN_TOKEN"); t != "" {
+		return t, nil
+	}
+	path := env.Getenv("CAIRN_TOKEN_FILE")
+	if path == "" {
+		return "", nil
+	}
+	b, err := env.ReadFile(path)
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return "", usagef("CAIRN_TOKEN_FILE: the file cannot be read, or is empty")
+	}
+	return string(bytes.TrimSpace(b)), nil
+}
+
+// privateKey returns the private key that flags or the environment name: PEM
+// text, or a path; "" when there is none.
+func (id *identity) privateKey(env Env) string {
+	return first(id.key, env.Getenv("CAIRN_PRIVATE_KEY"), env.Getenv("CAIRN_PRIVATE_KEY_FILE"), env.Getenv("PIERRE_PRIVATE_KEY"))
 }
 
 // signer loads the org and its private key from the flags and the environment.
@@ -48,15 +76,7 @@ func (id *identity) signer(env Env) (org string, key crypto.Signer, err error) {
 	if org == "" {
 		return "", nil, usagef("give the org with --org or CAIRN_ORG")
 	}
-	text := first(id.key, env.Getenv("CAIRN_PRIVATE_KEY"))
-	if text == "" {
-		if path := env.Getenv("CAIRN_PRIVATE_KEY_FILE"); path != "" {
-			text = path
-		}
-	}
-	if text == "" {
-		text = env.Getenv("PIERRE_PRIVATE_KEY")
-	}
+	text := id.privateKey(env)
 	if text == "" {
 		return "", nil, usagef("give the org's private key with --key FILE or CAIRN_PRIVATE_KEY")
 	}
@@ -92,6 +112,9 @@ func (id *identity) mint(env Env, scopes []string, policies policy.List) (string
 	}
 	for _, s := range scopes {
 		claims.Scopes = append(claims.Scopes, auth.Scope(s))
+		if !slices.Contains(strings.Split(knownScopes, ", "), s) {
+			return "", auth.Claims{}, usagef("--scope %q is not known; the scopes are %s", s, knownScopes)
+		}
 		if p := (&auth.Principal{Claims: claims}); !p.Allows(auth.Scope(s)) {
 			return "", auth.Claims{}, usagef("--scope %s grants nothing without %s", s, claimFor(s))
 		}
@@ -100,16 +123,18 @@ func (id *identity) mint(env Env, scopes []string, policies policy.List) (string
 	return token, claims, err
 }
 
+// knownScopes is what --scope takes. A token may hold others, which grant nothing.
+const knownScopes = "git:read, git:write, repo:write, org:read, checkpoint:read, checkpoint:write, session:write"
+
+// claimFor names the flags that give a scope something to allow.
 func claimFor(scope string) string {
-	switch kind, _, _ := strings.Cut(scope, ":"); kind {
-	case "git", "repo":
-		return "--repo"
-	case "checkpoint":
+	switch auth.Scope(scope) {
+	case auth.CheckpointRead, auth.CheckpointWrite:
 		return "--thread"
-	case "session":
+	case auth.SessionWrite:
 		return "--session, --repo or --thread"
 	}
-	return "being one of the known scopes"
+	return "--repo"
 }
 
 func (id *identity) refPolicies() (policy.List, error) {
@@ -136,16 +161,16 @@ func serverURL(env Env) (*url.URL, error) {
 }
 
 // remoteURL builds the URL of one remote of a repository, with the token in it.
-func remoteURL(base *url.URL, repo, suffix, token string) string {
-	segments := strings.Split(repo, "/")
-	for i, s := range segments {
-		segments[i] = url.PathEscape(s)
+func remoteURL(ctx context.Context, base *url.URL, repo string, kind git.Kind, token string) (string, error) {
+	client, err := cairn.NewClient(option.WithBaseURL(base.String()), option.WithToken(token))
+	if err == nil {
+		var remote string
+		remote, err = git.RemoteURL(ctx, client, git.RemoteURLParams{RepoName: repo, Kind: kind})
+		if err == nil {
+			return remote, nil
+		}
 	}
-	user := ""
-	if token != "" {
-		user = "t:" + token + "@"
-	}
-	return fmt.Sprintf("%s://%s%s%s/%s%s.git", base.Scheme, user, base.Host, base.EscapedPath(), strings.Join(segments, "/"), suffix)
+	return "", usageError{err}
 }
 
 func first(values ...string) string {

@@ -40,7 +40,7 @@ private key and only the public one is registered.`,
 		if err != nil {
 			return err
 		}
-		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
+		return withNewStorage(c.Context(), env, load, func(st *server.Storage) error {
 			org, err := operator(st, env).CreateOrg(c.Context(), args[0], o.kid, public)
 			if err != nil {
 				o.discard()
@@ -164,8 +164,10 @@ func newOrgLimit(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "limit NAME --max-ttl DURATION", Short: "Cap the lifetime of an org's tokens", Args: cobra.ExactArgs(1)}
 	load := settings(cmd, env, true)
 	cmd.Flags().DurationVar(&ttl, "max-ttl", 0, "refuse tokens whose exp is more than this `DURATION` after their iat; 0 removes the cap")
-	cmd.MarkFlagRequired("max-ttl")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if !c.Flags().Changed("max-ttl") {
+			return usagef("give the cap with --max-ttl, 0 for none")
+		}
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
 			return operator(st, env).SetMaxTTL(c.Context(), args[0], ttl)
 		})
@@ -184,6 +186,7 @@ func newOrgKeyAdd(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "add NAME (--key-out FILE | --public-key FILE [--kid K])", Short: "Add a key to an org", Args: cobra.ExactArgs(1)}
 	load := settings(cmd, env, true)
 	keyFlags(cmd, &o)
+	cmd.Flags().BoolVar(&o.json, "json", false, "print one JSON document")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		public, err := o.public(env)
 		if err != nil {
@@ -194,6 +197,9 @@ func newOrgKeyAdd(env Env) *cobra.Command {
 			if err != nil {
 				o.discard()
 				return err
+			}
+			if o.json {
+				return printJSON(env.Stdout, map[string]any{"fingerprint": key.Fingerprint, "kid": key.KID, "key_file": o.keyOut})
 			}
 			_, err = fmt.Fprintf(env.Stdout, "added key %s\n", key.Fingerprint)
 			return err

@@ -3,13 +3,14 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/service"
@@ -27,15 +28,10 @@ const maxAnswer = 64 << 20
 
 // token returns the given token, or mints one for the repository and scope.
 func (r *remote) token(repo, scope string) (string, error) {
-	if t := r.env.Getenv("CAIRN_TOKEN"); t != "" {
-		return t, nil
-	}
-	if path := r.env.Getenv("CAIRN_TOKEN_FILE"); path != "" {
-		b, err := r.env.ReadFile(path)
-		if err != nil {
-			return "", usagef("CAIRN_TOKEN_FILE: the file cannot be read")
+	if r.id.key == "" {
+		if t, err := givenToken(r.env); t != "" || err != nil {
+			return t, err
 		}
-		return strings.TrimSpace(string(b)), nil
 	}
 	id := r.id
 	id.repo, id.ttl = repo, time.Minute
@@ -66,7 +62,7 @@ func (r *remote) call(ctx context.Context, method, path, repo, scope string, in,
 	req.Header.Set("User-Agent", "cairn/"+version)
 	resp, err := client().Do(req)
 	if err != nil {
-		return &service.Error{Code: service.Unavailable, Message: fmt.Sprintf("cannot reach %s; is the server running?", r.base.Host), Err: err}
+		return unreachable(r.base, err)
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -85,6 +81,17 @@ func (r *remote) call(ctx context.Context, method, path, repo, scope string, in,
 	return nil
 }
 
+// unreachable says why a request to the server got no answer.
+func unreachable(base *url.URL, err error) error {
+	if cert, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return fmt.Errorf("the certificate of %s is not trusted (%w); for a server with --dev-tls set SSL_CERT_FILE to its DATA/tls/bundle.pem", base.Host, cert.Err)
+	}
+	if asked, ok := errors.AsType[*url.Error](err); ok {
+		err = asked.Err
+	}
+	return &service.Error{Code: service.Unavailable, Message: fmt.Sprintf("cannot reach %s (%v); is the server running?", base.Host, err), Err: err}
+}
+
 // refusal turns an error answer into the error that it was on the server.
 func refusal(status int, answer []byte) error {
 	var e struct {
@@ -92,13 +99,14 @@ func refusal(status int, answer []byte) error {
 		Code  string `json:"code"`
 	}
 	if json.Unmarshal(answer, &e) != nil || e.Error == "" {
-		e.Error = fmt.Sprintf("the server answered %d %s", status, http.StatusText(status))
+		e.Error = fmt.Sprintf("the server answered %d %s, not as a Cairn server does", status, http.StatusText(status))
 	}
 	code := service.Code(e.Code)
 	if (&service.Error{Code: code}).Status() != status {
 		code = map[int]service.Code{
 			400: service.Invalid, 401: service.Unauthorized, 403: service.Denied, 404: service.NotFound,
-			409: service.Conflict, 412: service.NoChanges, 413: service.TooLarge, 429: service.Limited, 503: service.Unavailable,
+			409: service.Conflict, 412: service.NoChanges, 413: service.TooLarge, 429: service.Limited,
+			502: service.Unavailable, 503: service.Unavailable, 504: service.Unavailable,
 		}[status]
 	}
 	if code == "" {

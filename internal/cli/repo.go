@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ import (
 // repoRow is a repository as printed.
 type repoRow struct {
 	Name          string `json:"repo_name"`
-	ID            string `json:"repo_id,omitempty"`
+	ID            string `json:"repo_id"`
 	DefaultBranch string `json:"default_branch,omitempty"`
 	CreatedAt     string `json:"created_at,omitempty"`
 }
@@ -109,7 +108,7 @@ func created(ctx context.Context, env Env, r repoAdmin, c creation, asJSON bool)
 		return err
 	}
 	if asJSON {
-		return printJSON(env.Stdout, row)
+		return printJSON(env.Stdout, repoRow{Name: row.Name, ID: row.ID})
 	}
 	_, err = fmt.Fprintf(env.Stdout, "created repository %s\n", row.Name)
 	return err
@@ -249,8 +248,4 @@ func showProtections(ctx context.Context, env Env, r repoAdmin, name string, asJ
 		}
 	}
 	return nil
-}
-
-func rowOf(name, id, branch string, created time.Time) repoRow {
-	return repoRow{Name: name, ID: id, DefaultBranch: branch, CreatedAt: stamp(created)}
 }

@@ -24,6 +24,10 @@ func (d *directRepos) writer(route string) repo.Writer {
 	return repo.Writer{Org: d.org.ID, OrgName: d.org.Name, Subject: "operator", Route: route}
 }
 
+func rowOf(r meta.Repo) repoRow {
+	return repoRow{Name: r.Name, ID: service.RepoID(r.ID), DefaultBranch: r.DefaultBranch, CreatedAt: stamp(r.CreatedAt)}
+}
+
 func (d *directRepos) live(ctx context.Context, name string) (meta.Repo, error) {
 	_, row, err := operator(d.st, d.env).Repo(ctx, d.org.Name, name)
 	if err == nil && !row.Deleted.IsZero() {
@@ -39,7 +43,7 @@ func (d *directRepos) create(ctx context.Context, c creation) (repoRow, error) {
 	req := repo.CreateRequest{Name: c.Name, DefaultBranch: c.DefaultBranch}
 	if c.Source == "" {
 		row, err := d.st.Engine.Create(ctx, d.writer("cairn repo create"), req)
-		return rowOf(row.Name, "", row.DefaultBranch, row.CreatedAt), err
+		return rowOf(row), err
 	}
 	source, err := d.live(ctx, c.Source)
 	if err != nil {
@@ -50,7 +54,7 @@ func (d *directRepos) create(ctx context.Context, c creation) (repoRow, error) {
 		return repoRow{}, err
 	}
 	row, err := d.st.Engine.Fork(ctx, d.writer("cairn repo fork"), v, repo.ForkRequest{CreateRequest: req, Revision: first(c.SHA, c.Ref)})
-	return rowOf(row.Name, "", row.DefaultBranch, row.CreatedAt), err
+	return rowOf(row), err
 }
 
 func (d *directRepos) list(ctx context.Context, query string, yield func(repoRow) error) error {
@@ -62,7 +66,7 @@ func (d *directRepos) list(ctx context.Context, query string, yield func(repoRow
 		}
 		for _, r := range rows {
 			q.BeforeCreated, q.BeforeID = r.CreatedAt, r.ID
-			if err := yield(rowOf(r.Name, "", r.DefaultBranch, r.CreatedAt)); err != nil {
+			if err := yield(rowOf(r)); err != nil {
 				return err
 			}
 		}

@@ -36,6 +36,9 @@ Every flag has a CAIRN_ variable and a key of the same name in the file of --con
 
 // serve runs a server until ctx ends; ready is called when it listens.
 func serve(ctx context.Context, env Env, cfg config.Config, ready func(*server.Server) error, opts ...server.Option) error {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
 	log, err := logger(env, cfg)
 	if err != nil {
 		return err
@@ -55,14 +58,13 @@ func serve(ctx context.Context, env Env, cfg config.Config, ready func(*server.S
 		<-served
 		return err
 	}
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	for {
 		select {
 		case <-hup:
 			if err := s.ReloadTLS(); err != nil {
 				log.Error("certificate not reloaded", "err", err)
+			} else {
+				log.Info("certificate reloaded")
 			}
 			continue
 		case err := <-served:

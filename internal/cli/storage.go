@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -54,21 +55,26 @@ func given(flags *pflag.FlagSet) map[string]string {
 		}
 		out[s.Name] = f.Value.String()
 		if list, ok := f.Value.(pflag.SliceValue); ok {
-			joined := ""
-			for i, item := range list.GetSlice() {
-				if i > 0 {
-					joined += ","
-				}
-				joined += item
-			}
-			out[s.Name] = joined
+			out[s.Name] = strings.Join(list.GetSlice(), ",")
 		}
 	}
 	return out
 }
 
-// withStorage opens the storage for one operator command and closes it after.
+// withStorage opens the storage for one operator command and closes it after. A
+// directory that holds nothing is refused: its name is wrong.
 func withStorage(ctx context.Context, env Env, load func() (config.Config, error), run func(*server.Storage) error) error {
+	return withNewStorage(ctx, env, func() (config.Config, error) {
+		cfg, err := load()
+		if err == nil && !server.HasData(cfg) {
+			err = service.Refuse(service.NotFound, "there is no Cairn data in %q; `cairn serve` and `cairn org create` make it", cfg.Data)
+		}
+		return cfg, err
+	}, run)
+}
+
+// withNewStorage is withStorage for commands that may be the first.
+func withNewStorage(ctx context.Context, env Env, load func() (config.Config, error), run func(*server.Storage) error) error {
 	cfg, err := load()
 	if err != nil {
 		return err

@@ -66,6 +66,9 @@ Tokens without an issue time are refused too.`,
 			if err != nil {
 				return usagef("--before %q: want a time such as 2026-01-31T12:00:00Z", before)
 			}
+			if t.After(r.Before.Add(maxSkew)) {
+				return usagef("--before %q is in the future: it would refuse tokens yet to be minted, and cannot be taken back", before)
+			}
 			r.Before = t
 		}
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {

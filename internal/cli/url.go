@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/policy"
+	"github.com/cairnstate/cairn/sdk/go/git"
 )
 
 type urlOptions struct {
@@ -23,6 +27,7 @@ func newURL(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "url --repo R", Short: "Print a remote URL for git, with a token in it", Args: cobra.NoArgs,
 		Long: `Print a URL for git clone, fetch and push. It is a secret until its token expires.
+Without a private key the token of CAIRN_TOKEN or CAIRN_TOKEN_FILE is put into it as it is.
 
 With --confine BRANCH two URLs are made for a sandbox: READ_URL reads the whole
 repository, WRITE_URL can do nothing but create or fast-forward the ephemeral branch
@@ -43,41 +48,65 @@ BRANCH. As --format sh the git lines that set a sandbox up follow.`,
 			return usagef("give either --ephemeral or --import")
 		}
 		if o.confine != "" {
-			return o.printConfined(env, c.Flags().Changed("scope"))
+			return o.printConfined(c.Context(), env, c.Flags().Changed("scope"))
 		}
 		if c.Flags().Changed("format") || o.sha != "" {
 			return usagef("--format and --sha go with --confine")
 		}
-		return o.print(env)
+		return o.print(c, env)
 	}
 	return cmd
 }
 
-func (o *urlOptions) suffix() string {
+func (o *urlOptions) kind() git.Kind {
 	switch {
 	case o.ephemeral:
-		return "+ephemeral"
+		return git.KindEphemeral
 	case o.asImport:
-		return "+import"
+		return git.KindImport
 	}
-	return ""
+	return git.KindNormal
 }
 
-func (o *urlOptions) print(env Env) error {
+func (o *urlOptions) print(cmd *cobra.Command, env Env) error {
 	base, err := serverURL(env)
 	if err != nil {
 		return err
 	}
+	token, err := o.token(cmd, env)
+	if err != nil {
+		return err
+	}
+	text, err := remoteURL(cmd.Context(), base, o.repo, o.kind(), token)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(env.Stdout, text)
+	return err
+}
+
+// token mints a token, or without a private key returns the given one.
+func (o *urlOptions) token(cmd *cobra.Command, env Env) (string, error) {
+	if o.privateKey(env) == "" {
+		given, err := givenToken(env)
+		if err != nil {
+			return "", err
+		}
+		if given != "" {
+			for _, name := range []string{"org", "kid", "thread", "session", "sub", "scope", "ttl", "ref-policy"} {
+				if cmd.Flags().Changed(name) {
+					return "", usagef("--%s needs the org's private key: the given token is used as it is", name)
+				}
+			}
+			return given, nil
+		}
+	}
 	policies, err := o.refPolicies()
 	if err != nil {
-		return err
+		return "", err
 	}
 	token, _, err := o.mint(env, o.scopes, policies)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(env.Stdout, remoteURL(base, o.repo, o.suffix(), token))
-	return err
+	return token, err
 }
 
 // confinement is what a confined sandbox is given.
@@ -89,63 +118,88 @@ type confinement struct {
 	ExpiresAt     string `json:"EXPIRES_AT"`
 }
 
-func (o *urlOptions) printConfined(env Env, scopesGiven bool) error {
+func (o *urlOptions) printConfined(ctx context.Context, env Env, scopesGiven bool) error {
+	write, ok := map[string]func(io.Writer, confinement) error{"env": writeEnvironment, "sh": writeShell, "json": writeDocument}[o.format]
 	switch {
+	case !ok:
+		return usagef("--format %q: want env, sh or json", o.format)
 	case o.ephemeral || o.asImport || scopesGiven || len(o.policies) > 0:
 		return usagef("--confine decides the remotes, scopes and policies itself; leave out --ephemeral, --import, --scope and --ref-policy")
-	case strings.HasPrefix(o.confine, "refs/") || strings.ContainsAny(o.confine, "*'\"\\ \n"):
-		return usagef("--confine %q: want a short branch name", o.confine)
 	case o.sha != "" && (len(o.sha) != 40 || strings.Trim(o.sha, "0123456789abcdef") != ""):
 		return usagef("--sha %q: want the full commit id, 40 lowercase hexadecimal digits", o.sha)
 	}
-	base, err := serverURL(env)
+	c, err := o.confined(ctx, env)
 	if err != nil {
 		return err
 	}
-	read, claims, err := o.mint(env, []string{"git:read"}, nil)
-	if err != nil {
-		return err
-	}
-	write, _, err := o.mint(env, []string{"git:read", "git:write"}, policy.List{
-		{Pattern: "refs/namespaces/ephemeral/refs/heads/" + o.confine, Ops: []policy.Op{policy.NoForcePush}},
-		{Pattern: "*", Ops: []policy.Op{policy.NoPush}},
-	})
-	if err != nil {
-		return err
-	}
-	c := confinement{
-		ReadURL:       remoteURL(base, o.repo, "", read),
-		WriteURL:      remoteURL(base, o.repo, "+ephemeral", write),
-		SessionBranch: o.confine,
-		BaseSHA:       o.sha,
-		ExpiresAt:     stamp(time.Unix(claims.Expires, 0)),
-	}
-	switch o.format {
-	case "json":
-		return printJSON(env.Stdout, c)
-	case "env":
-		return c.write(env.Stdout, "%s=%s\n")
-	case "sh":
-		if err := c.write(env.Stdout, "export %s='%s'\n"); err != nil {
-			return err
-		}
-		_, err := io.WriteString(env.Stdout, c.gitLines())
-		return err
-	}
-	return usagef("--format %q: want env, sh or json", o.format)
+	return write(env.Stdout, c)
 }
 
-func (c confinement) write(w io.Writer, line string) error {
-	for _, v := range [][2]string{{"READ_URL", c.ReadURL}, {"WRITE_URL", c.WriteURL}, {"SESSION_BRANCH", c.SessionBranch}, {"BASE_SHA", c.BaseSHA}} {
-		if v[1] == "" {
-			continue
+// confined makes the pair of URLs.
+func (o *urlOptions) confined(ctx context.Context, env Env) (confinement, error) {
+	c := confinement{SessionBranch: o.confine, BaseSHA: o.sha}
+	policies, err := policy.Confine(o.confine)
+	if err != nil {
+		return c, usagef("--confine %q: want a short branch name", o.confine)
+	}
+	base, err := serverURL(env)
+	if err != nil {
+		return c, err
+	}
+	read, claims, err := o.mint(env, []string{string(auth.GitRead)}, nil)
+	if err != nil {
+		return c, err
+	}
+	c.ExpiresAt = stamp(time.Unix(claims.Expires, 0))
+	write, _, err := o.mint(env, []string{string(auth.GitRead), string(auth.GitWrite)}, policies)
+	if err != nil {
+		return c, err
+	}
+	if c.ReadURL, err = remoteURL(ctx, base, o.repo, git.KindNormal, read); err != nil {
+		return c, err
+	}
+	c.WriteURL, err = remoteURL(ctx, base, o.repo, git.KindEphemeral, write)
+	return c, err
+}
+
+func (c confinement) variables() [][2]string {
+	vars := [][2]string{{"READ_URL", c.ReadURL}, {"WRITE_URL", c.WriteURL}, {"SESSION_BRANCH", c.SessionBranch}}
+	if c.BaseSHA != "" {
+		vars = append(vars, [2]string{"BASE_SHA", c.BaseSHA})
+	}
+	return vars
+}
+
+func writeDocument(w io.Writer, c confinement) error { return printJSON(w, c) }
+
+// writeEnvironment writes NAME=value lines, which a shell can read as well.
+func writeEnvironment(w io.Writer, c confinement) error {
+	for _, v := range c.variables() {
+		if !plainWord.MatchString(v[1]) {
+			v[1] = quoted(v[1])
 		}
-		if _, err := fmt.Fprintf(w, line, v[0], v[1]); err != nil {
+		if _, err := fmt.Fprintf(w, "%s=%s\n", v[0], v[1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func writeShell(w io.Writer, c confinement) error {
+	for _, v := range c.variables() {
+		if _, err := fmt.Fprintf(w, "export %s=%s\n", v[0], quoted(v[1])); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, c.gitLines())
+	return err
+}
+
+// plainWord matches what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9._/:@%+=,-]+$`)
+
+// quoted returns text as one word of a shell.
+func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // gitLines are the commands that set the sandbox up.
 func (c confinement) gitLines() string {

@@ -5,6 +5,7 @@ package config
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"os"
@@ -142,6 +143,16 @@ func setString(field func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error { *field(c) = v; return nil }
 }
 
+func setAddress(field func(*Config) *string) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		if _, port, err := net.SplitHostPort(v); err != nil || port == "" {
+			return fmt.Errorf("%q is not an address such as 127.0.0.1:8080", v)
+		}
+		*field(c) = v
+		return nil
+	}
+}
+
 func setBool(field func(*Config) *bool) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		switch v {
@@ -167,11 +178,14 @@ func setDuration(field func(*Config) *time.Duration, least, most time.Duration) 
 	}
 }
 
-func setSize(field func(*Config) *int64) func(*Config, string) error {
+func setSize(field func(*Config) *int64, least int64) func(*Config, string) error {
 	return func(c *Config, v string) error {
 		n, err := ParseSize(v)
 		if err != nil {
 			return err
+		}
+		if n < least {
+			return fmt.Errorf("%q is less than %d bytes", v, least)
 		}
 		*field(c) = n
 		return nil
@@ -188,6 +202,14 @@ func oneOf(field func(*Config) *string, words ...string) func(*Config, string) e
 		}
 		return fmt.Errorf("%q is not one of %s", v, strings.Join(words, ", "))
 	}
+}
+
+func setDatabaseURL(c *Config, v string) error {
+	if !strings.HasPrefix(v, "postgres://") && !strings.HasPrefix(v, "postgresql://") {
+		return fmt.Errorf("want a URL that begins with postgres://") // the value may hold a password
+	}
+	c.DatabaseURL = v
+	return nil
 }
 
 func setProxies(c *Config, v string) error {

@@ -46,31 +46,46 @@ func TestRefusals(t *testing.T) {
 		file  string
 		want  string
 	}{
-		"nowhere to keep data":    {want: "--data"},
-		"database without bucket": {flags: map[string]string{"database-url": "postgres://x"}, want: "--bucket"},
-		"half of TLS":             {flags: map[string]string{"data": "d", "tls-cert": "c"}, want: "--tls-key"},
-		"two kinds of TLS":        {flags: map[string]string{"data": "d", "tls-cert": "c", "tls-key": "k", "dev-tls": "true"}, want: "either"},
-		"host without dev-tls":    {flags: map[string]string{"data": "d", "tls-host": "h"}, want: "--dev-tls"},
-		"cache without bucket":    {flags: map[string]string{"data": "d", "cache-dir": "x"}, want: "--bucket"},
-		"half of the AWS pair":    {flags: map[string]string{"data": "d", "bucket": "s3://b"}, env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, want: "AWS_SECRET_ACCESS_KEY"},
-		"unknown key":             {file: "data: d\nlisten-on: x\n", want: "listen-on"},
-		"not a mapping":           {file: "- a\n", want: "mapping"},
-		"bad size":                {flags: map[string]string{"data": "d", "max-push": "1 GB"}, want: "--max-push"},
-		"huge size":               {flags: map[string]string{"data": "d", "max-push": "9999999999TiB"}, want: "--max-push"},
-		"bad grace":               {env: map[string]string{"CAIRN_DATA": "d", "CAIRN_TOKEN_GRACE": "61s"}, want: "CAIRN_TOKEN_GRACE"},
-		"bad proxy":               {flags: map[string]string{"data": "d", "trusted-proxy": "10.0.0.1"}, want: "10.0.0.0/8"},
-		"bad level":               {flags: map[string]string{"data": "d", "log-level": "loud"}, want: "debug"},
-		"secret twice":            {flags: map[string]string{"data": "d"}, env: map[string]string{"CAIRN_DATABASE_URL": "a", "CAIRN_DATABASE_URL_FILE": "b"}, want: "either"},
-		"URL with a password":     {flags: map[string]string{"data": "d", "public-url": "https://u:p@h"}, want: "--public-url"},
+		"nowhere to keep data":     {want: "--data"},
+		"database without bucket":  {flags: map[string]string{"database-url": "postgres://x"}, want: "--bucket"},
+		"half of TLS":              {flags: map[string]string{"data": "d", "tls-cert": "c"}, want: "--tls-key"},
+		"two kinds of TLS":         {flags: map[string]string{"data": "d", "tls-cert": "c", "tls-key": "k", "dev-tls": "true"}, want: "either"},
+		"host without dev-tls":     {flags: map[string]string{"data": "d", "tls-host": "h"}, want: "--dev-tls"},
+		"cache without bucket":     {flags: map[string]string{"data": "d", "cache-dir": "x"}, want: "--bucket"},
+		"half of the AWS pair":     {flags: map[string]string{"data": "d", "bucket": "s3://b"}, env: map[string]string{"AWS_ACCESS_KEY_ID": "a"}, want: "AWS_SECRET_ACCESS_KEY"},
+		"unknown key":              {file: "data: d\nlisten-on: x\n", want: "listen-on"},
+		"not a mapping":            {file: "- a\n", want: "mapping"},
+		"bad size":                 {flags: map[string]string{"data": "d", "max-push": "1 GB"}, want: "--max-push"},
+		"huge size":                {flags: map[string]string{"data": "d", "max-push": "9999999999TiB"}, want: "--max-push"},
+		"no memory":                {flags: map[string]string{"data": "d", "memory-cache": "0"}, want: "1048576"},
+		"no pushes":                {flags: map[string]string{"data": "d", "max-push": "0"}, want: "--max-push"},
+		"bad grace":                {env: map[string]string{"CAIRN_DATA": "d", "CAIRN_TOKEN_GRACE": "61s"}, want: "CAIRN_TOKEN_GRACE"},
+		"bad proxy":                {flags: map[string]string{"data": "d", "trusted-proxy": "10.0.0.1"}, want: "10.0.0.0/8"},
+		"bad level":                {flags: map[string]string{"data": "d", "log-level": "loud"}, want: "debug"},
+		"secret twice":             {flags: map[string]string{"data": "d"}, env: map[string]string{"CAIRN_DATABASE_URL": "a", "CAIRN_DATABASE_URL_FILE": "b"}, want: "either"},
+		"database of another kind": {flags: map[string]string{"data": "d", "database-url": "mysql://u:hunter2@h/d"}, want: "postgres://"},
+		"address without port":     {flags: map[string]string{"data": "d", "listen": "localhost"}, want: "127.0.0.1:8080"},
+		"address of the operator":  {flags: map[string]string{"data": "d", "admin-listen": "9090"}, want: "--admin-listen"},
+		"switch with another word": {env: map[string]string{"CAIRN_DATA": "d", "CAIRN_DEV_TLS": "yes"}, want: "CAIRN_DEV_TLS"},
+		"dev-tls without a place":  {flags: map[string]string{"database-url": "postgres://x", "bucket": "s3://b", "cache-dir": "c", "dev-tls": "true"}, want: "--data"},
+		"no place for packs":       {flags: map[string]string{"database-url": "postgres://x", "bucket": "s3://b"}, want: "--cache-dir"},
+		"host with a port":         {flags: map[string]string{"data": "d", "dev-tls": "true", "tls-host": "h:1"}, want: "host name"},
+		"file that is not there":   {file: "missing", want: "cannot read"},
+		"URL with a password":      {flags: map[string]string{"data": "d", "public-url": "https://u:p@h"}, want: "--public-url"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			flags := tc.flags
 			if tc.file != "" {
 				flags = map[string]string{"config": "f"}
 			}
-			_, err := Load(Source{Flags: flags, Getenv: env(tc.env), ReadFile: func(string) ([]byte, error) { return []byte(tc.file), nil }})
+			_, err := Load(Source{Flags: flags, Getenv: env(tc.env), ReadFile: func(string) ([]byte, error) {
+				if tc.file == "missing" {
+					return nil, fs.ErrNotExist
+				}
+				return []byte(tc.file), nil
+			}})
 			var usage *UsageError
-			if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) {
+			if !errors.As(err, &usage) || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("got %v, want a usage error that names %q", err, tc.want)
 			}
 		})

@@ -41,12 +41,12 @@ func (s Setting) Variable() string {
 var Settings = []Setting{
 	{Name: "config", Value: "FILE", Storage: true, Help: "read settings from this YAML file, whose keys are the flags' names"},
 	{Name: "data", Value: "DIR", Storage: true, Help: "keep everything in this directory: a SQLite database and the bytes", set: setString(func(c *Config) *string { return &c.Data })},
-	{Name: "database-url", Value: "URL", Secret: true, Storage: true, Help: "keep metadata in this PostgreSQL database (postgres://…) instead of SQLite", set: setString(func(c *Config) *string { return &c.DatabaseURL })},
+	{Name: "database-url", Value: "URL", Secret: true, Storage: true, Help: "keep metadata in this PostgreSQL database (postgres://…) instead of SQLite", set: setDatabaseURL},
 	{Name: "bucket", Value: "URL", Storage: true, Help: "keep bytes in this bucket (s3://NAME?endpoint=…&region=…&path_style=true) instead of the directory; credentials come from the AWS variables", set: setString(func(c *Config) *string { return &c.Bucket })},
 	{Name: "cache-dir", Value: "DIR", Storage: true, Help: "keep copies of the bucket's objects here (default DATA/cache)", set: setString(func(c *Config) *string { return &c.CacheDir })},
-	{Name: "cache-size", Value: "SIZE", Default: "10GiB", Storage: true, Help: "let the copies of the bucket's objects take this much space", set: setSize(func(c *Config) *int64 { return &c.CacheSize })},
-	{Name: "listen", Value: "ADDR", Default: "127.0.0.1:8080", Help: "answer REST and Git on this address; port 0 takes a free one", set: setString(func(c *Config) *string { return &c.Listen })},
-	{Name: "admin-listen", Value: "ADDR", Help: "answer /metrics on this address instead of the main one", set: setString(func(c *Config) *string { return &c.AdminListen })},
+	{Name: "cache-size", Value: "SIZE", Default: "10GiB", Storage: true, Help: "let the copies of the bucket's objects take this much space", set: setSize(func(c *Config) *int64 { return &c.CacheSize }, 0)},
+	{Name: "listen", Value: "ADDR", Default: "127.0.0.1:8080", Help: "answer REST and Git on this address; port 0 takes a free one", set: setAddress(func(c *Config) *string { return &c.Listen })},
+	{Name: "admin-listen", Value: "ADDR", Help: "answer /metrics on this address instead of the main one", set: setAddress(func(c *Config) *string { return &c.AdminListen })},
 	{Name: "public-url", Value: "URL", Help: "the URL that clients use, for the URLs in answers (default: the address listened on)", set: setPublicURL},
 	{Name: "trusted-proxy", Value: "CIDR", Repeats: true, Help: "believe X-Forwarded-For from these addresses", set: setProxies},
 	{Name: "dev-tls", Help: "serve TLS with a certificate made for this machine; its authority is written to DATA/tls/ca.pem, and with the system's own to DATA/tls/bundle.pem", set: setBool(func(c *Config) *bool { return &c.DevTLS })},
@@ -61,10 +61,10 @@ var Settings = []Setting{
 	{Name: "unseen-grace", Value: "DURATION", Default: "15m", Help: "let a commit be fetched this long after a forced update dropped it from a ref", set: setDuration(func(c *Config) *time.Duration { return &c.UnseenGrace }, 0, 365*24*time.Hour)},
 	{Name: "idle-timeout", Value: "DURATION", Default: "60s", Help: "end a request whose client neither sends nor reads for this long; there is no limit on the total time", set: setDuration(func(c *Config) *time.Duration { return &c.IdleTimeout }, time.Second, time.Hour)},
 	{Name: "shutdown-wait", Value: "DURATION", Default: "30s", Help: "on SIGTERM, let requests under way finish for this long", set: setDuration(func(c *Config) *time.Duration { return &c.ShutdownWait }, 0, time.Hour)},
-	{Name: "max-push", Value: "SIZE", Default: "10GiB", Help: "refuse pushed packs above this size", set: setSize(func(c *Config) *int64 { return &c.MaxPush })},
-	{Name: "max-object", Value: "SIZE", Default: "5GiB", Help: "refuse objects above this size", set: setSize(func(c *Config) *int64 { return &c.MaxObject })},
-	{Name: "memory-cache", Value: "SIZE", Default: "128MiB", Help: "memory for packs, indexes and answers that are used often", set: setSize(func(c *Config) *int64 { return &c.MemoryCache })},
-	{Name: "inline-pack", Value: "SIZE", Default: "64KiB", Help: "keep packs up to this size in the database, larger ones as files or objects", set: setSize(func(c *Config) *int64 { return &c.InlinePack })},
+	{Name: "max-push", Value: "SIZE", Default: "10GiB", Help: "refuse pushed packs above this size", set: setSize(func(c *Config) *int64 { return &c.MaxPush }, 1)},
+	{Name: "max-object", Value: "SIZE", Default: "5GiB", Help: "refuse objects above this size", set: setSize(func(c *Config) *int64 { return &c.MaxObject }, 1)},
+	{Name: "memory-cache", Value: "SIZE", Default: "128MiB", Help: "memory for packs, indexes and answers that are used often", set: setSize(func(c *Config) *int64 { return &c.MemoryCache }, 1<<20)},
+	{Name: "inline-pack", Value: "SIZE", Default: "64KiB", Help: "keep packs up to this size in the database, larger ones as files or objects", set: setSize(func(c *Config) *int64 { return &c.InlinePack }, 0)},
 }
 
 // lookup finds a setting's value and the name of where it came from ("" when it
