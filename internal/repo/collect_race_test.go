@@ -69,7 +69,9 @@ func (r *race) operate(f func(ctx context.Context) error) error {
 	return f(ctx)
 }
 
-func (r *race) now(ctx context.Context, id meta.RepoID) (*View, error) { return r.engine.current(ctx, id) }
+func (r *race) now(ctx context.Context, id meta.RepoID) (*View, error) {
+	return r.engine.current(ctx, id)
+}
 
 // write moves one branch in all ways and returns where it is in the end.
 func (r *race) write(branch string, seed uint64) (tip object.ID) {
