@@ -84,16 +84,16 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 // base returns what deltas of a thin pack may be against: what the repository
 // may speak of, and nothing else that its packs hold.
 func (in *incoming) base(ctx context.Context, v *View, db *odb.DB) pack.BaseFunc {
-	return func(id object.ID) (object.Type, []byte, error) {
+	return func(id object.ID) (object.Type, int64, io.ReadCloser, error) {
 		missing, err := v.Reachable(ctx, id)
 		if err != nil {
-			return object.Invalid, nil, err
+			return object.Invalid, 0, nil, err
 		}
 		if !missing.IsZero() {
-			return object.Invalid, nil, &MissingError{ID: id}
+			return object.Invalid, 0, nil, &MissingError{ID: id}
 		}
 		in.bases[id] = struct{}{}
-		return db.Get(ctx, id)
+		return db.Stream(ctx, id)
 	}
 }
 

@@ -228,11 +228,12 @@ func (p *packer) entry(stored *odb.Pack, win *pack.Pack, pos int32, e pack.Entry
 	if loc, ok := p.db.Find(base); ok && (p.set.Has(loc) || p.had != nil && p.had.Has(loc)) {
 		return p.out.AddRefDelta(base, e.Size, win.Raw(e))
 	}
-	t, data, err := stored.Get(int(pos))
+	t, size, content, err := stored.Stream(int(pos))
 	if err != nil {
 		return pack.Written{}, err
 	}
-	return p.out.Add(t, data)
+	defer content.Close()
+	return p.out.AddStream(t, size, content)
 }
 
 // run joins entries that follow each other and are copied as they are.

@@ -24,12 +24,12 @@ func FuzzReceive(f *testing.F) {
 		outside := []byte("outside")
 		opts := Options{
 			RefuseTrailing: true, MaxObjectSize: 1 << 22, MaxWork: 1 << 26, Scratch: scratch(t),
-			Base: func(id object.ID) (object.Type, []byte, error) {
+			Base: memoryBase(func(id object.ID) (object.Type, []byte, error) {
 				if id != object.Hash(object.Blob, outside) {
 					return 0, nil, &MissingBaseError{id}
 				}
 				return object.Blob, outside, nil
-			},
+			}),
 		}
 		res, dst, objs, err := receive(t, bytes.NewReader(seal(body)), opts)
 		if err != nil {
@@ -48,7 +48,7 @@ func FuzzReceive(f *testing.F) {
 		}
 		for pos := range pack.Index().Count() {
 			id := pack.Index().ID(pos)
-			typ, data, err := pack.Get(pos, Limits{}, nil)
+			typ, data, err := pack.Get(pos, Limits{})
 			if err != nil || object.Hash(typ, data) != id {
 				t.Fatalf("%s reads back as %s, err %v", id, object.Hash(typ, data), err)
 			}
@@ -125,21 +125,21 @@ func FuzzPack(f *testing.F) {
 		}
 		limits := Limits{MaxObject: 1 << 20, MaxDepth: 10}
 		for pos := range x.Count() {
-			typ, data, err := p.Get(pos, limits, nil)
-			typ2, data2, err2 := onDisk.Get(pos, limits, nil)
+			typ, data, err := p.Get(pos, limits)
+			typ2, data2, err2 := onDisk.Get(pos, limits)
 			if (err == nil) != (err2 == nil) || typ != typ2 || !bytes.Equal(data, data2) {
 				t.Fatalf("position %d: memory and disk differ: %v, %v", pos, err, err2)
 			}
 			if err != nil {
 				continue
 			}
-			if typ3, err := p.Type(pos, limits, nil); err != nil || typ3 != typ {
+			if typ3, err := p.Type(pos, limits); err != nil || typ3 != typ {
 				t.Fatalf("position %d: type %v, want %v, err %v", pos, typ3, typ, err)
 			}
 			if size, err := p.ObjectSize(pos); err != nil || size != int64(len(data)) {
 				t.Fatalf("position %d: size %d, want %d, err %v", pos, size, len(data), err)
 			}
-			_, _, z, err := onDisk.Stream(pos, limits, nil)
+			_, _, z, err := onDisk.Stream(pos, limits)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -269,12 +269,12 @@ func TestReceiveCycle(t *testing.T) {
 	if !asType(err, new(*MissingBaseError)) {
 		t.Errorf("err %v, want *MissingBaseError", err)
 	}
-	_, _, _, err = receive(t, bytes.NewReader(data), Options{Visit: discardVisit, Base: func(id object.ID) (object.Type, []byte, error) {
+	_, _, _, err = receive(t, bytes.NewReader(data), Options{Visit: discardVisit, Base: memoryBase(func(id object.ID) (object.Type, []byte, error) {
 		if id == object.Hash(object.Blob, b) {
 			return object.Blob, b, nil
 		}
 		return 0, nil, &MissingBaseError{id}
-	}})
+	})})
 	if !asType(err, new(*FormatError)) {
 		t.Errorf("with a base: err %v, want *FormatError", err)
 	}
@@ -309,12 +309,12 @@ func TestReceiveThinOutOfOrder(t *testing.T) {
 	p := newPacker(t, 2)
 	p.ref(object.Hash(object.Blob, y), edit(len(y), len(y), ", z"))
 	p.ref(object.Hash(object.Blob, x), edit(len(x), len(x), ", y"))
-	res, _, objs, err := receive(t, bytes.NewReader(p.bytes()), Options{Base: func(id object.ID) (object.Type, []byte, error) {
+	res, _, objs, err := receive(t, bytes.NewReader(p.bytes()), Options{Base: memoryBase(func(id object.ID) (object.Type, []byte, error) {
 		if id == object.Hash(object.Blob, x) {
 			return object.Blob, x, nil
 		}
 		return 0, nil, &MissingBaseError{id}
-	}})
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,3 +475,11 @@ type failingReader struct{ err error }
 
 // Read fails.
 func (f *failingReader) Read([]byte) (int, error) { return 0, f.err }
+
+// memoryBase makes a BaseFunc of one that returns whole objects.
+func memoryBase(get func(object.ID) (object.Type, []byte, error)) BaseFunc {
+	return func(id object.ID) (object.Type, int64, io.ReadCloser, error) {
+		t, data, err := get(id)
+		return t, int64(len(data)), io.NopCloser(bytes.NewReader(data)), err
+	}
+}

@@ -133,7 +133,7 @@ func TestReceiveThin(t *testing.T) {
 	}
 	for _, flags := range [][]string{{}, {"--delta-base-offset"}} {
 		data := r.pack("main\n^main~40\n", append(flags, "--thin", "--no-reuse-delta", "--window=50")...)
-		res, dst, objs, err := receive(t, bytes.NewReader(data), Options{Base: byID})
+		res, dst, objs, err := receive(t, bytes.NewReader(data), Options{Base: memoryBase(byID)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestReceiveThin(t *testing.T) {
 			t.Errorf("without bases: err %v, want *MissingBaseError", err)
 		}
 		failure := errors.New("disk on fire")
-		_, _, _, err = receive(t, bytes.NewReader(data), Options{Base: func(object.ID) (object.Type, []byte, error) { return 0, nil, failure }})
+		_, _, _, err = receive(t, bytes.NewReader(data), Options{Base: memoryBase(func(object.ID) (object.Type, []byte, error) { return 0, nil, failure })})
 		if !errors.Is(err, failure) {
 			t.Errorf("failing bases: err %v, want %v", err, failure)
 		}

@@ -42,8 +42,11 @@ type Entry struct {
 // Limits bound what reading one object may cost. A field that is zero has the
 // default stated.
 type Limits struct {
-	MaxObject int64 // bytes of the object and of each base; 256 MiB
+	MaxObject int64 // bytes of an object, or a base, in memory; 256 MiB
 	MaxDepth  int   // deltas between an object and its whole base; 4096
+	// Scratch makes a temporary file for a large object that is stored as a
+	// delta, when it is read as a stream. Nil means that it is held in memory.
+	Scratch func() (Scratch, error)
 }
 
 // Defaults of Limits.
@@ -61,10 +64,6 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
-
-// BaseFunc returns an object from outside the pack. Its content is only read.
-// An object that does not exist is a *MissingBaseError.
-type BaseFunc func(id object.ID) (object.Type, []byte, error)
 
 // Open returns the pack of size bytes that r holds and idx describes. It reads
 // the pack's header and trailer; if they do not fit the index the error is a
@@ -280,86 +279,79 @@ const maxRatio = 1032
 
 // Get returns the type and content of the object at an index position. The
 // content must not be modified; it is checked as zlib and deltas allow, but not
-// hashed. Bases outside the pack come from base, which may be nil since stored
-// packs are complete.
-func (p *Pack) Get(pos int, limits Limits, base BaseFunc) (object.Type, []byte, error) {
-	limits = limits.withDefaults()
+// hashed.
+func (p *Pack) Get(pos int, limits Limits) (object.Type, []byte, error) {
+	limits.Scratch = nil
+	t, c, err := p.resolve(pos, limits.withDefaults())
+	return t, c.mem, err
+}
+
+// resolve returns the object at an index position, in memory or, when that is
+// large and limits has scratch files, in one of them.
+func (p *Pack) resolve(pos int, limits Limits) (object.Type, content, error) {
 	probe := probes.Get().(*[probeLen]byte)
 	defer probes.Put(probe)
 
 	var chain []Entry
-	offset := p.idx.Offset(pos)
-	t, data, found := object.Invalid, []byte(nil), false
-	for !found {
-		if t, data, found = p.cache.get(cacheKey{p.packData, offset}); found {
-			break
+	for offset := p.idx.Offset(pos); ; {
+		if t, data, found := p.cache.get(cacheKey{p.packData, offset}); found {
+			return p.applyChain(chain, t, content{mem: data, size: int64(len(data))}, limits)
 		}
 		head, err := p.read(probe[:], offset)
 		if err != nil {
-			return 0, nil, err
+			return 0, content{}, err
 		}
 		e, err := p.parse(head, offset)
 		if err != nil {
-			return 0, nil, err
+			return 0, content{}, err
 		}
 		if !isDelta(e.Type) {
-			if data, err = p.inflate(nil, e, head, limits.MaxObject); err != nil {
-				return 0, nil, err
+			root, err := p.root(e, head, limits)
+			if err != nil {
+				return 0, content{}, err
 			}
-			t = e.Type
-			if len(chain) > 0 {
-				p.cache.put(cacheKey{p.packData, offset}, t, data)
+			if len(chain) > 0 && root.mem != nil {
+				p.cache.put(cacheKey{p.packData, offset}, e.Type, root.mem)
 			}
-			break
+			return p.applyChain(chain, e.Type, root, limits)
 		}
 		if len(chain) == limits.MaxDepth {
-			return 0, nil, p.corrupt(offset, fmt.Sprintf("delta chain is longer than %d", limits.MaxDepth))
+			return 0, content{}, p.corrupt(offset, fmt.Sprintf("delta chain is longer than %d", limits.MaxDepth))
 		}
 		chain = append(chain, e)
 		if e.Type == OFSDelta {
 			offset = e.BaseOffset
 		} else if pos, ok := p.idx.Lookup(e.BaseID); ok {
 			offset = p.idx.Offset(pos)
-		} else if base == nil {
-			return 0, nil, p.corrupt(e.Offset, fmt.Sprintf("delta base %s is missing", e.BaseID))
 		} else {
-			if t, data, err = base(e.BaseID); err != nil {
-				return 0, nil, err
-			}
-			found = true
+			return 0, content{}, p.corrupt(e.Offset, fmt.Sprintf("delta base %s is missing", e.BaseID))
 		}
 	}
-	data, err := p.applyChain(chain, t, data, limits)
-	return t, data, err
 }
 
-// applyChain applies the deltas of chain, the last one first, to data.
-func (p *Pack) applyChain(chain []Entry, t object.Type, data []byte, limits Limits) ([]byte, error) {
+// applyChain applies the deltas of chain, the last one first, to made.
+func (p *Pack) applyChain(chain []Entry, t object.Type, made content, limits Limits) (object.Type, content, error) {
 	var own []byte
 	for i := len(chain) - 1; i >= 0; i-- {
-		e := chain[i]
-		var err error
-		if own, err = p.inflate(own, e, nil, limits.MaxObject); err != nil {
-			return nil, err
-		}
-		data, err = delta.Apply(nil, data, own, limits.MaxObject)
-		var over *delta.SizeError
-		if errors.As(err, &over) {
-			return nil, &LimitError{"object size in bytes", over.Size, uint64(limits.MaxObject)}
+		next, err := p.applyOne(chain[i], made, &own, limits)
+		if made.file != nil {
+			// Nothing was written that matters any more.
+			_ = made.file.Close()
 		}
 		if err != nil {
-			return nil, p.corrupt(e.Offset, err.Error())
+			return 0, content{}, err
 		}
-		if i > 0 {
-			p.cache.put(cacheKey{p.packData, e.Offset}, t, data)
+		made = next
+		if i > 0 && made.mem != nil {
+			p.cache.put(cacheKey{p.packData, chain[i].Offset}, t, made.mem)
 		}
 	}
-	return data, nil
+	return t, made, nil
 }
 
 // Type returns the type of the object at an index position. It reads only the
 // entry headers of its delta chain.
-func (p *Pack) Type(pos int, limits Limits, base BaseFunc) (object.Type, error) {
+func (p *Pack) Type(pos int, limits Limits) (object.Type, error) {
 	limits = limits.withDefaults()
 	offset := p.idx.Offset(pos)
 	for depth := 0; ; depth++ {
@@ -376,12 +368,8 @@ func (p *Pack) Type(pos int, limits Limits, base BaseFunc) (object.Type, error) 
 			continue
 		}
 		pos, ok := p.idx.Lookup(e.BaseID)
-		if !ok && base == nil {
-			return 0, p.corrupt(offset, fmt.Sprintf("delta base %s is missing", e.BaseID))
-		}
 		if !ok {
-			t, _, err := base(e.BaseID)
-			return t, err
+			return 0, p.corrupt(offset, fmt.Sprintf("delta base %s is missing", e.BaseID))
 		}
 		offset = p.idx.Offset(pos)
 	}
@@ -412,10 +400,10 @@ func (p *Pack) ObjectSize(pos int) (int64, error) {
 }
 
 // Stream returns the type, size and content of the object at an index
-// position. Objects stored whole are inflated while they are read, so that
-// memory does not depend on their size; deltas are resolved first, as by Get.
-// Reading to the end verifies the length.
-func (p *Pack) Stream(pos int, limits Limits, base BaseFunc) (object.Type, int64, io.ReadCloser, error) {
+// position, which must be closed. Objects stored whole are inflated while they
+// are read; deltas are resolved first, large ones in scratch files, so that
+// memory does not depend on the size. Reading to the end verifies the length.
+func (p *Pack) Stream(pos int, limits Limits) (object.Type, int64, io.ReadCloser, error) {
 	e, err := p.EntryAt(p.idx.Offset(pos))
 	if err != nil {
 		return 0, 0, nil, err
@@ -423,11 +411,11 @@ func (p *Pack) Stream(pos int, limits Limits, base BaseFunc) (object.Type, int64
 	if !isDelta(e.Type) {
 		return e.Type, e.Size, p.stream(e), nil
 	}
-	t, data, err := p.Get(pos, limits, base)
+	t, c, err := p.resolve(pos, limits.withDefaults())
 	if err != nil {
 		return 0, 0, nil, err
 	}
-	return t, int64(len(data)), io.NopCloser(bytes.NewReader(data)), nil
+	return t, c.size, c.reader(), nil
 }
 
 // entryReader inflates one entry. Its errors are *CorruptError or *IOError.

@@ -63,17 +63,17 @@ func checkAll(t *testing.T, p *Pack, all map[object.ID]gitObject) {
 		if !ok {
 			t.Fatalf("%s is not an object", p.Index().ID(pos))
 		}
-		typ, data, err := p.Get(pos, Limits{}, nil)
+		typ, data, err := p.Get(pos, Limits{})
 		if err != nil || typ.String() != want.typ || !bytes.Equal(data, want.data) {
 			t.Fatalf("Get(%s) = %v, %d bytes, %v", p.Index().ID(pos), typ, len(data), err)
 		}
-		if typ, err := p.Type(pos, Limits{}, nil); err != nil || typ.String() != want.typ {
+		if typ, err := p.Type(pos, Limits{}); err != nil || typ.String() != want.typ {
 			t.Fatalf("Type = %v, %v", typ, err)
 		}
 		if size, err := p.ObjectSize(pos); err != nil || size != int64(len(want.data)) {
 			t.Fatalf("ObjectSize = %d, %v, want %d", size, err, len(want.data))
 		}
-		typ, size, rc, err := p.Stream(pos, Limits{}, nil)
+		typ, size, rc, err := p.Stream(pos, Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestWriterSatisfiesGit(t *testing.T) {
 		case i%2 == 0:
 			at, err = w.AddCompressed(e.Type, e.Size, raw)
 		default:
-			typ, data, err2 := from.Get(int(pos), Limits{}, nil)
+			typ, data, err2 := from.Get(int(pos), Limits{})
 			if err2 != nil {
 				t.Fatal(err2)
 			}
@@ -212,7 +212,7 @@ func TestStoredPackDamaged(t *testing.T) {
 			bad[i] ^= 1 << bit
 			p, err := Open(noMemory{bytes.NewReader(bad)}, int64(len(bad)), x)
 			for pos := 0; err == nil && pos < x.Count(); pos++ {
-				_, _, err = p.Get(pos, Limits{}, nil)
+				_, _, err = p.Get(pos, Limits{})
 			}
 			if err != nil && !isCorrupt(err) && !asType(err, new(*LimitError)) {
 				t.Errorf("bit %d of byte %d: err %v, want *CorruptError", bit, i, err)
@@ -250,13 +250,13 @@ func TestPackLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := int(x.OffsetOrder()[2])
-	if _, _, err := pack.Get(last, Limits{MaxObject: 999}, nil); !asType(err, new(*LimitError)) {
+	if _, _, err := pack.Get(last, Limits{MaxObject: 999}); !asType(err, new(*LimitError)) {
 		t.Errorf("base over the limit: err %v, want *LimitError", err)
 	}
-	if _, _, err := pack.Get(last, Limits{MaxDepth: 1}, nil); !isCorrupt(err) {
+	if _, _, err := pack.Get(last, Limits{MaxDepth: 1}); !isCorrupt(err) {
 		t.Errorf("chain over the limit: err %v, want *CorruptError", err)
 	}
-	if _, err := pack.Type(last, Limits{MaxDepth: 1}, nil); !isCorrupt(err) {
+	if _, err := pack.Type(last, Limits{MaxDepth: 1}); !isCorrupt(err) {
 		t.Errorf("chain over the limit: err %v, want *CorruptError", err)
 	}
 	e, err := pack.Entry(last)

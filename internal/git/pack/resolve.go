@@ -32,13 +32,15 @@ func holdLimit(t object.Type) int64 {
 
 // content is an object that deltas are applied to.
 type content struct {
-	mem    []byte
-	shared bool    // mem belongs to someone else
-	file   Scratch // instead of mem, for large objects
-	size   int64
+	mem  []byte
+	file Scratch // instead of mem, for large objects
+	size int64
 }
 
 func (c *content) present() bool { return c.mem != nil || c.file != nil }
+
+// section returns the content to be read from its beginning.
+func (c *content) section() io.Reader { return io.NewSectionReader(c.readerAt(), 0, c.size) }
 
 func (c *content) readerAt() io.ReaderAt {
 	if c.file != nil {

@@ -190,7 +190,7 @@ func (r *resolver) release(c content) {
 		// Nothing was written that matters any more.
 		_ = c.file.Close()
 	}
-	if !c.shared && cap(c.mem) > cap(r.spare) && cap(c.mem) <= maxHeld {
+	if cap(c.mem) > cap(r.spare) && cap(c.mem) <= maxHeld {
 		r.spare = c.mem
 	}
 }

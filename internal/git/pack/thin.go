@@ -50,12 +50,20 @@ func (x *indexer) completeOne(r *resolver, id object.ID) error {
 	if x.opts.Base == nil {
 		return &MissingBaseError{id}
 	}
-	t, data, err := x.opts.Base(id)
+	t, base, err := x.fetchBase(id)
 	if err != nil {
 		return err
 	}
-	r.h.Reset(t, int64(len(data)))
-	r.h.Write(data)
+	taken := false
+	defer func() {
+		if !taken {
+			r.release(base)
+		}
+	}()
+	r.h.Reset(t, base.size)
+	if _, err := io.Copy(r.h, base.section()); err != nil {
+		return &IOError{"read delta base", err}
+	}
 	if got, err := r.h.Sum(); err != nil || got != id {
 		return fmt.Errorf("delta base %s in this repository is corrupt: its content has the id %s", id, got)
 	}
@@ -64,29 +72,52 @@ func (x *indexer) completeOne(r *resolver, id object.ID) error {
 	}
 	obj := x.rows.add(x.size, t)
 	*x.rows.id(obj), *x.rows.typ(obj) = id, t
-	crc, err := x.append(t, data)
+	crc, err := x.append(t, base)
 	if err != nil {
 		return err
 	}
 	*x.rows.crc(obj) = crc
 	x.bases++
-	if data == nil {
-		data = []byte{}
+	taken = true
+	return r.resolve(tree{obj: obj, typ: t, base: base})
+}
+
+// BaseFunc returns an object from outside the pack, which is closed once it was
+// read. An object that does not exist is a *MissingBaseError.
+type BaseFunc func(id object.ID) (object.Type, int64, io.ReadCloser, error)
+
+// fetchBase reads a base into memory or, when it is large, into a scratch file.
+func (x *indexer) fetchBase(id object.ID) (object.Type, content, error) {
+	t, size, src, err := x.opts.Base(id)
+	if err != nil {
+		return t, content{}, err
 	}
-	return r.resolve(tree{obj: obj, typ: t, base: content{mem: data, shared: true, size: int64(len(data))}})
+	defer src.Close()
+	if size > holdLimit(t) {
+		base, err := spool(func() (Scratch, error) { return x.openScratch(size) }, size, func(w io.Writer) error {
+			_, err := io.CopyN(w, src, size)
+			return err
+		})
+		return t, base, err
+	}
+	data := make([]byte, size)
+	if _, err := io.ReadFull(src, data); err != nil {
+		return t, content{}, &IOError{"read delta base", err}
+	}
+	return t, content{mem: data, size: size}, nil
 }
 
 // append writes an object at the end of the stored pack.
-func (x *indexer) append(t object.Type, data []byte) (crc uint32, err error) {
+func (x *indexer) append(t object.Type, c content) (crc uint32, err error) {
 	w := &countingWriter{w: x.dst}
 	buf := bufio.NewWriterSize(w, writerBuffer)
 	z := zlibWriters.Get().(*zlib.Writer)
 	defer zlibWriters.Put(z)
 	z.Reset(buf)
 	var h [maxEntryHeader]byte
-	_, err = buf.Write(AppendEntryHeader(h[:0], t, uint64(len(data))))
+	_, err = buf.Write(AppendEntryHeader(h[:0], t, uint64(c.size)))
 	if err == nil {
-		_, err = z.Write(data)
+		_, err = io.Copy(z, c.section())
 	}
 	if err == nil {
 		err = z.Close()

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"bytes"
 	"crypto/sha1"
 	"errors"
 	"fmt"
@@ -55,13 +56,21 @@ func (p *Writer) Offset() int64 { return p.offset }
 
 // Add compresses and writes one object.
 func (p *Writer) Add(t object.Type, content []byte) (Written, error) {
+	return p.AddStream(t, int64(len(content)), bytes.NewReader(content))
+}
+
+// AddStream compresses and writes an object of size bytes, which are all of
+// content.
+func (p *Writer) AddStream(t object.Type, size int64, content io.Reader) (Written, error) {
 	var h [maxEntryHeader]byte
-	return p.entry(AppendEntryHeader(h[:0], t, uint64(len(content))), func() error {
+	return p.entry(AppendEntryHeader(h[:0], t, uint64(size)), func() error {
 		z := zlibWriters.Get().(*zlib.Writer)
 		defer zlibWriters.Put(z)
 		z.Reset((*compressed)(p))
-		if _, err := z.Write(content); err != nil {
+		if n, err := io.Copy(z, content); err != nil {
 			return err
+		} else if n != size {
+			return fmt.Errorf("object of %d bytes has %d", size, n)
 		}
 		return z.Close()
 	})
