@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -79,9 +80,7 @@ func (b *batch) flush() {
 	for _, id := range slices.Sorted(maps.Keys(b.sets)) {
 		b.flushSet(id, b.sets[id])
 	}
-	for _, id := range slices.Sorted(maps.Keys(b.packs)) {
-		b.flushPack(id, b.packs[id])
-	}
+	b.flushPacks()
 }
 
 func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
@@ -166,20 +165,37 @@ func (b *batch) count(packs []meta.PackID, n int64) {
 	}
 }
 
-// flushPack stores a new pack and retires one that is in no set any more.
-func (b *batch) flushPack(id meta.PackID, p *packState) {
-	if w := p.write; w != nil {
-		b.insertPack(w, p.delta)
-	} else if p.delta != 0 {
-		b.write(exec(`UPDATE packs SET sets = sets + $2 WHERE id = $1`, id, p.delta))
+// flushPacks stores new packs, counts the sets of others, and retires those
+// that are in no set any more.
+func (b *batch) flushPacks() {
+	counted := make(map[int64][]meta.PackID) // by how many sets more list them
+	var left []meta.PackID
+	for _, id := range slices.Sorted(maps.Keys(b.packs)) {
+		p := b.packs[id]
+		if p.write != nil {
+			b.insertPack(p.write, p.delta)
+		} else if p.delta != 0 {
+			counted[p.delta] = append(counted[p.delta], id)
+		}
+		if p.delta < 0 || p.write != nil && p.delta == 0 {
+			left = append(left, id)
+		}
 	}
-	if p.delta < 0 || p.write != nil && p.delta == 0 {
+	for _, delta := range slices.Sorted(maps.Keys(counted)) {
+		for ids := range slices.Chunk(counted[delta], maxIn) {
+			marks, size := inList(2, len(ids))
+			b.write(exec(`UPDATE packs SET sets = sets + $1 WHERE id IN (`+marks+`)`, inArgs([]any{delta}, ids, size)...))
+		}
+	}
+	for ids := range slices.Chunk(left, maxIn) {
+		marks, size := inList(1, len(ids))
+		unlisted := `id IN (` + marks + `) AND sets = 0`
+		args := inArgs(nil, ids, size)
 		b.write(
-			exec(`DELETE FROM small_packs WHERE pack = $1
-				AND EXISTS (SELECT 1 FROM packs WHERE id = $1 AND sets = 0)`, id),
-			exec(`INSERT INTO retired (blob_key, at) SELECT blob_key, $2 FROM packs
-				WHERE id = $1 AND sets = 0 AND inline = 0 ON CONFLICT (blob_key) DO NOTHING`, id, b.now),
-			exec(`DELETE FROM packs WHERE id = $1 AND sets = 0`, id))
+			exec(`DELETE FROM small_packs WHERE pack IN (SELECT id FROM packs WHERE `+unlisted+`)`, args...),
+			exec(`INSERT INTO retired (blob_key, at) SELECT blob_key, `+fmt.Sprintf("$%d", size+1)+` FROM packs
+				WHERE `+unlisted+` AND inline = 0 ON CONFLICT (blob_key) DO NOTHING`, append(slices.Clone(args), b.now)...),
+			exec(`DELETE FROM packs WHERE `+unlisted, args...))
 	}
 }
 

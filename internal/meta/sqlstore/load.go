@@ -22,6 +22,7 @@ type batch struct {
 	sets    map[int64]*setState
 	packs   map[meta.PackID]*packState
 	floors  map[floorKey]int64
+	covered map[covered]bool
 	replays map[replayKey]*meta.Idempotency
 
 	out []stmt // what will be written, besides the states above
@@ -97,6 +98,13 @@ type floorKey struct {
 	target string
 }
 
+// covered is what the floors of a token were read for.
+type covered struct {
+	org                   meta.OrgID
+	repo                  meta.RepoID
+	name, thread, subject string
+}
+
 type replayKey struct {
 	org meta.OrgID
 	key string
@@ -111,6 +119,7 @@ func newBatch(d dialect, tx txn) *batch {
 		sets:    make(map[int64]*setState),
 		packs:   make(map[meta.PackID]*packState),
 		floors:  make(map[floorKey]int64),
+		covered: make(map[covered]bool),
 		replays: make(map[replayKey]*meta.Idempotency),
 	}
 }
@@ -439,8 +448,12 @@ func (b *batch) loadFloors(stmts []stmt, c *meta.Change) []stmt {
 	if c.CreateRepo != nil {
 		name = c.CreateRepo.Name
 	}
-	stmts = append(stmts, stmt{selectFloors, []any{c.Org, name, c.Repo, c.Token.Thread, c.Token.Subject, ""},
-		func(scan scanFunc) error { return b.scanFloor(c.Org, scan) }})
+	// Writers often have a token, and so floors, in common.
+	if k := (covered{c.Org, c.Repo, name, c.Token.Thread, c.Token.Subject}); !b.covered[k] {
+		b.covered[k] = true
+		stmts = append(stmts, stmt{selectFloors, []any{c.Org, name, c.Repo, c.Token.Thread, c.Token.Subject, ""},
+			func(scan scanFunc) error { return b.scanFloor(c.Org, scan) }})
+	}
 	for i := range c.Refs {
 		stmts = b.loadFloor(stmts, floorKey{c.Org, meta.FloorRef, c.Repo, c.Refs[i].Name})
 	}
