@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
 	"net/http"
 	"strings"
@@ -219,3 +220,9 @@ func fetchV2(lines ...string) string {
 
 // hasPack reports whether an answer holds a pack.
 func hasPack(a harness.Answer) bool { return bytes.Contains(a.Body, []byte("PACK\x00\x00\x00\x02")) }
+
+func newHash(size int64) hash.Hash {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	return h
+}

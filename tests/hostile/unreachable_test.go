@@ -255,7 +255,9 @@ func probes(t *testing.T, s *harness.Server, name string, public object, v vault
 		thin := object{kind: refEntry, base: id, data: appendDelta(len(o.data), "x")}
 		pushes("delta against "+what, pack(thin), public.id(), "refs/tags/stolen")
 		stale := commit(publicTree.id(), public.id())
-		out["push over "+what] = func() harness.Answer { return push(t, s, name, token, pack(stale), command(id, stale.id(), "refs/heads/main")) }
+		out["push over "+what] = func() harness.Answer {
+			return push(t, s, name, token, pack(stale), command(id, stale.id(), "refs/heads/main"))
+		}
 		out["delete at "+what] = func() harness.Answer { return push(t, s, name, token, nil, command(id, zero, "refs/heads/other-name")) }
 		named := tag(id, what)
 		pushes("tag of "+what, pack(named), named.id(), "refs/tags/stolen")
