@@ -59,11 +59,7 @@ func (a *Author) Grow(l Line, n, size int) (Line, []byte) {
 		text := a.Text(size)
 		l = l.With(l.Tip, fmt.Sprintf("file%d", a.Rand.IntN(6)), text)
 		add(object.Blob, []byte(text))
-		var entries []object.Entry
-		for _, path := range slices.Sorted(maps.Keys(l.Files)) {
-			entries = append(entries, object.Entry{Mode: object.ModeRegular, Name: []byte(path), ID: l.Files[path]})
-		}
-		c := &object.CommitData{Tree: add(object.Tree, object.EncodeTree(entries)), Author: Someone, Committer: Someone, Message: a.Text(40)}
+		c := &object.CommitData{Tree: add(object.Tree, l.tree()), Author: Someone, Committer: Someone, Message: a.Text(40)}
 		if !l.Tip.IsZero() {
 			c.Parents = []object.ID{l.Tip}
 		}
@@ -77,4 +73,28 @@ func (a *Author) Grow(l Line, n, size int) (Line, []byte) {
 		panic(err)
 	}
 	return l, b.Bytes()
+}
+
+// Saved returns the line after the commit that Stack.Commit makes.
+func (l Line) Saved(path, text string) Line {
+	next := l.With(object.Zero, path, text)
+	c := &object.CommitData{Tree: object.Hash(object.Tree, next.tree()), Author: Someone, Committer: Someone, Message: "Save " + path}
+	if !l.Tip.IsZero() {
+		c.Parents = []object.ID{l.Tip}
+	}
+	data, err := object.EncodeCommit(c)
+	if err != nil {
+		panic(err)
+	}
+	next.Tip = object.Hash(object.Commit, data)
+	return next
+}
+
+// tree is the tree of the line's files.
+func (l Line) tree() []byte {
+	var entries []object.Entry
+	for _, path := range slices.Sorted(maps.Keys(l.Files)) {
+		entries = append(entries, object.Entry{Mode: object.ModeRegular, Name: []byte(path), ID: l.Files[path]})
+	}
+	return object.EncodeTree(entries)
 }

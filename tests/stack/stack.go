@@ -28,6 +28,9 @@ import (
 // Org is the tenant of every Stack.
 const Org meta.OrgID = 1
 
+// Lease is how long a Stack counts as alive after a heartbeat.
+const Lease = time.Hour
+
 // Writer is who writes.
 var Writer = repo.Writer{Org: Org, OrgName: "acme", Subject: "tester", Route: "test"}
 
@@ -71,6 +74,13 @@ type Clock struct{ ahead atomic.Int64 }
 // Now returns the time.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
+// Copy returns a clock of its own that shows the same time.
+func (c *Clock) Copy() *Clock {
+	d := &Clock{}
+	d.Pass(time.Duration(c.ahead.Load()))
+	return d
+}
+
 // Pass lets time pass.
 func (c *Clock) Pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
@@ -107,7 +117,7 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 	}
 	objects := odb.New(odb.Config{Meta: s.Meta, Blobs: s.Blobs, Scratch: s.dir, Process: s.VFS, InlineLimit: o.Inline, CacheBytes: 8 << 20})
 	s.Engine = repo.New(repo.Config{
-		Meta: s.Meta, Blobs: s.Blobs, ODB: objects, Process: s.VFS, Scratch: s.dir, Clock: clock.Now, CacheBytes: 8 << 20, Grace: 1,
+		Meta: s.Meta, Blobs: s.Blobs, ODB: objects, Process: s.VFS, Scratch: s.dir, Clock: clock.Now, CacheBytes: 8 << 20, Grace: 1, Lease: Lease,
 	})
 	v, err := s.Meta.Apply(ctx, meta.Change{Org: Org, CreateOrg: &meta.Org{ID: Org, Name: "acme"}})
 	if err != nil {
