@@ -49,7 +49,12 @@ type lister struct {
 	set   *ObjectSet
 	yield func(Listed) error
 	steps int
+	// waiting are trees that lie too deep to be walked where they are met.
+	waiting []besides
 }
+
+// besides is a tree to be listed, with one at the same path that has been.
+type besides struct{ id, beside object.ID }
 
 // commits lists the commits newest first.
 func (l *lister) commits(tips []object.ID) ([]Node, error) {
@@ -140,14 +145,21 @@ func (l *lister) root(id, beside object.ID) (object.ID, error) {
 	if err := l.yield(Listed{ID: id, Loc: loc, Type: object.Tree}); err != nil {
 		return id, err
 	}
-	return id, l.tree(id, beside, 0)
+	err := l.tree(id, beside, 0)
+	for err == nil && len(l.waiting) > 0 {
+		t := l.waiting[len(l.waiting)-1]
+		l.waiting = l.waiting[:len(l.waiting)-1]
+		err = l.tree(t.id, t.beside, 0)
+	}
+	return id, err
 }
 
 // tree lists what is in a tree; beside is a tree of which everything is listed,
 // or zero.
 func (l *lister) tree(id, beside object.ID, depth int) error {
-	if depth >= MaxTreeDepth {
-		return fmt.Errorf("tree %s is nested deeper than %d", id, MaxTreeDepth)
+	if depth >= maxNested {
+		l.waiting = append(l.waiting, besides{id, beside})
+		return nil
 	}
 	if l.steps++; l.steps%256 == 0 && l.ctx.Err() != nil {
 		return l.ctx.Err()

@@ -89,6 +89,7 @@ type selector struct {
 	wantCut  *CommitSet
 	depths   map[odb.Loc]int // where a depth filter is set: the least depth of a tree met
 	steps    int
+	covered  *CommitSet  // commits of which bitmaps told everything
 	nested   int         // trees that are being walked
 	waiting  []treeVisit // trees that lie too deep below them
 }
@@ -204,6 +205,7 @@ func (s *selector) run() (*Selection, error) {
 	if s.q.Whole && *f == (Filter{}) {
 		s.wholePacks()
 	}
+	s.covered = s.fromBitmaps()
 	cut := len(s.q.WantCut)+len(s.q.HaveCut) > 0
 	if cut && len(s.q.Haves) > 0 {
 		if err := s.expandHad(); err != nil {
@@ -310,7 +312,7 @@ func (s *selector) commits() (strangers int, err error) {
 	return strangers, nil
 }
 
-// enumerated returns the commits to send that no whole pack has, parents before
+// enumerated returns the commits to send that no whole pack or bitmap has, parents before
 // children. The order is needed: a tree that was selected counts as complete, and
 // it is only because what it shares with the parents' trees was selected before.
 // It also brings trees that resemble each other together.
@@ -318,7 +320,7 @@ func (s *selector) enumerated() []Node {
 	g := s.g
 	var nodes []Node
 	for n := range s.send.Each {
-		if !s.set.Whole(g.nodes[n].loc.Pack) {
+		if !s.set.Whole(g.nodes[n].loc.Pack) && !s.covered.Has(n) {
 			nodes = append(nodes, n)
 		}
 	}

@@ -44,6 +44,7 @@ type Table struct {
 	parents []byte
 	outside []byte
 	n       int
+	bitmaps *bitmaps // nil when the pack has none
 }
 
 // Commit is what walks need to know of a commit.
@@ -62,8 +63,8 @@ func (e *MissingParentError) Error() string {
 	return fmt.Sprintf("commit %s has the parent %s, which the repository lacks", e.Commit, e.Parent)
 }
 
-// Parse reads a commit table, keeping data. It checks everything that lookups
-// rely on; errors wrap ErrFormat.
+// Parse reads a commit table, and the bitmaps behind it if there are any, keeping
+// data. It checks everything that lookups rely on; errors wrap ErrFormat.
 func Parse(data []byte) (*Table, error) {
 	if len(data) < tableHeader+4 || string(data[:4]) != tableMagic {
 		return nil, fmt.Errorf("%w: it does not begin with %q", ErrFormat, tableMagic)
@@ -72,9 +73,12 @@ func Parse(data []byte) (*Table, error) {
 		return nil, fmt.Errorf("%w: version %d is not known", ErrFormat, v)
 	}
 	n, p, m := uint64(be32(data, 2)), uint64(be32(data, 3)), uint64(be32(data, 4))
-	if want := tableHeader + n*recordLen + p*4 + m*object.Size + 4; uint64(len(data)) != want {
+	want := tableHeader + n*recordLen + p*4 + m*object.Size + 4
+	if uint64(len(data)) < want {
 		return nil, fmt.Errorf("%w: %d bytes where its header says %d", ErrFormat, len(data), want)
 	}
+	behind := data[want:]
+	data = data[:want]
 	end := len(data) - 4
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
 		return nil, fmt.Errorf("%w: checksum does not match", ErrFormat)
@@ -84,6 +88,13 @@ func Parse(data []byte) (*Table, error) {
 	t.outside = t.records[n*recordLen+p*4 : n*recordLen+p*4+m*object.Size]
 	t.records = t.records[:n*recordLen]
 	if err := t.check(n + m); err != nil {
+		return nil, err
+	}
+	if len(behind) == 0 {
+		return t, nil
+	}
+	var err error
+	if t.bitmaps, err = parseBitmaps(behind, t); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -305,6 +316,9 @@ func tableOf(ctx context.Context, p *odb.Pack) (*Table, error) {
 		t, err := Parse(data)
 		if err != nil {
 			return nil, p.Corrupt(err)
+		}
+		if t.bitmaps != nil && t.bitmaps.n != p.Index().Count() {
+			return nil, p.Corrupt(fmt.Errorf("%w: its bitmaps are of another pack", ErrFormat))
 		}
 		for i := range t.n {
 			if int(t.pos(i)) >= p.Index().Count() {

@@ -312,11 +312,30 @@ func (c *collection) pack(ctx context.Context, dir *gitcmd.Dir, i int) (*madePac
 	if err == nil {
 		made.contents, err = c.contents(ctx, i)
 	}
+	if err == nil && made.file.Large() && made.contents.Exact && len(made.contents.Boundary) == 0 {
+		err = c.addBitmaps(ctx, made)
+	}
 	if err != nil {
 		made.file.Abort(ctx)
 		return nil, err
 	}
 	return made, nil
+}
+
+// addBitmaps puts bitmaps behind the commit table of a pack that needs no other.
+// Making them walks all of it once more, in the pack alone.
+func (c *collection) addBitmaps(ctx context.Context, made *madePack) error {
+	pending, err := made.file.Pending(made.index)
+	if err != nil {
+		return err
+	}
+	g, err := graph.Solo(ctx, c.engine.cfg.ODB, pending, made.table)
+	if err != nil {
+		return fmt.Errorf("open the new pack: %w", err)
+	}
+	maps, err := graph.EncodeBitmaps(ctx, g, made.contents.Tips)
+	made.table = append(made.table, maps...)
+	return err
 }
 
 // packObjects runs git and takes in what it writes.

@@ -265,3 +265,32 @@ func TestCollectionSparesOperations(t *testing.T) {
 		t.Errorf("without operations: %+v", res)
 	}
 }
+
+// TestBitmapsServe asks a repacked repository, on which more was pushed, for
+// what no pack answers as a whole.
+func TestBitmapsServe(t *testing.T) {
+	w := newWorld(t, options{inlineLimit: 1, garbage: time.Hour})
+	r := w.create("repo")
+	g := newGitDir(t)
+	main, more := g.history("main", 40), g.history("more", 12)
+	ok := map[string]string{"refs/heads/main": ""}
+	wantStatus(t, w.push(r.ID, g.packRevs(main[39].String()), wire.Command{Ref: "refs/heads/main", New: main[39]}), ok)
+	w.collect(r.ID, CollectOptions{Full: true})
+	table, err := w.db(r.ID).Pack(0).GraphData(context.Background())
+	if err != nil || !bytes.Contains(table, []byte("CBMP")) {
+		t.Fatalf("the pack has no bitmaps: %v", err)
+	}
+	wantStatus(t, w.push(r.ID, g.packRevs(more[11].String()), wire.Command{Ref: "refs/heads/more", New: more[11]}), map[string]string{"refs/heads/more": ""})
+	wantStatus(t, w.push(r.ID, nil, wire.Command{Ref: "refs/heads/main", Old: main[39], New: main[20]}), ok)
+	for _, id := range []object.ID{main[20], main[39], more[11]} {
+		bad, err := w.view(r.ID).Reachable(context.Background(), id, g.id(id.String()+"^{tree}"))
+		if err != nil || bad.IsZero() != (id != main[39]) {
+			t.Errorf("%s is not reachable: %s, %v", id, bad, err)
+		}
+	}
+	for _, want := range []object.ID{main[20], more[11]} {
+		if got, list := w.clone(r.ID, want), g.run("rev-list", "--objects", "--no-object-names", want.String()); len(got) != len(list) {
+			t.Errorf("a clone has %d bytes of ids, git lists %d", len(got), len(list))
+		}
+	}
+}
