@@ -462,12 +462,12 @@ func TestIdleClient(t *testing.T) {
 // TestSlowProgress: a request may take much longer than the idle limit as long
 // as it gets on.
 func TestSlowProgress(t *testing.T) {
-	const idle = 100 * time.Millisecond
+	const idle = time.Second
 	s := start(t, wiretest.New(t), func(h *githttp.Handler) { h.Limits.Idle = idle })
 	in, out := io.Pipe()
 	go func() {
 		for _, c := range lsRefs {
-			time.Sleep(idle / 8)
+			time.Sleep(idle / 16)
 			if _, err := io.WriteString(out, string(c)); err != nil {
 				return
 			}
