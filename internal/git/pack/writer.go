@@ -34,8 +34,12 @@ type Writer struct {
 	err    error
 }
 
-// writerBuffer is the size of a Writer's buffer.
-const writerBuffer = 64 << 10
+// The size of a Writer's buffer, and of that for a pack's first bytes: most
+// packs are smaller than the first.
+const (
+	writerBuffer = 64 << 10
+	firstBuffer  = 4 << 10
+)
 
 // errClosed is what readers and writers return after Close.
 var errClosed = errors.New("pack reader or writer is closed")
@@ -44,7 +48,7 @@ var zlibWriters = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
 
 // NewWriter begins a pack of exactly count objects.
 func NewWriter(w io.Writer, count uint32) *Writer {
-	p := &Writer{w: w, buf: make([]byte, 0, writerBuffer), sum: sha1.New(), left: count}
+	p := &Writer{w: w, buf: make([]byte, 0, firstBuffer), sum: sha1.New(), left: count}
 	p.buf = appendHeader(p.buf, count)
 	p.offset = headerLen
 	p.hold = headerLen
@@ -190,9 +194,13 @@ func (p *Writer) copy(r io.Reader, n int64) error {
 	return nil
 }
 
-// makeRoom flushes the buffer when it is full.
+// makeRoom enlarges or flushes the buffer when it is full.
 func (p *Writer) makeRoom() error {
 	if len(p.buf) < cap(p.buf) {
+		return nil
+	}
+	if cap(p.buf) < writerBuffer {
+		p.buf = append(make([]byte, 0, writerBuffer), p.buf...)
 		return nil
 	}
 	return p.flush()

@@ -50,11 +50,28 @@ var (
 // and Close; it never runs at the same time as a Write of out.
 func NewSideband(out io.Writer, size int, push func() error) *Sideband {
 	return &Sideband{
-		data: make([]byte, sidebandHead, sidebandHead+size),
+		data: make([]byte, sidebandHead, min(firstData, sidebandHead+size)),
 		max:  size,
 		out:  out,
 		push: push,
 	}
+}
+
+// firstData is the size of the buffer for a packet's first bytes: many
+// responses need no more.
+const firstData = 4 << 10
+
+// full reports whether the gathered packet has its largest size; else there is
+// room in it afterwards.
+func (s *Sideband) full() bool {
+	if len(s.data) < cap(s.data) {
+		return false
+	}
+	if cap(s.data) == sidebandHead+s.max {
+		return true
+	}
+	s.data = append(make([]byte, 0, sidebandHead+s.max), s.data...)
+	return false
 }
 
 // Write adds p to the data band.
@@ -64,7 +81,7 @@ func (s *Sideband) Write(p []byte) (int, error) {
 		n := min(len(p), cap(s.data)-len(s.data))
 		s.data = append(s.data, p[:n]...)
 		p = p[n:]
-		if len(s.data) == cap(s.data) {
+		if s.full() {
 			if err := s.sendData(false); err != nil {
 				return total - len(p), err
 			}
@@ -83,7 +100,7 @@ func (s *Sideband) ReadFrom(r io.Reader) (int64, error) {
 		n, err := r.Read(s.data[len(s.data):cap(s.data)])
 		s.data = s.data[:len(s.data)+n]
 		total += int64(n)
-		if len(s.data) == cap(s.data) {
+		if s.full() {
 			if err := s.sendData(false); err != nil {
 				return total, err
 			}
