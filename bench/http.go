@@ -17,8 +17,12 @@ import (
 // is read and thrown away.
 type conn struct {
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	head []byte // the first bytes of the last answer's body, at most headSize
 }
+
+// headSize is how much of an answer a conn keeps.
+const headSize = 16 << 10
 
 func dial(base string) (*conn, error) {
 	u, err := url.Parse(base)
@@ -29,7 +33,7 @@ func dial(base string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &conn{c, bufio.NewReaderSize(c, 256<<10)}, nil
+	return &conn{Conn: c, in: bufio.NewReaderSize(c, 256<<10), head: make([]byte, 0, headSize)}, nil
 }
 
 // request makes a request's bytes. Headers are "Name: value".
@@ -51,12 +55,17 @@ func request(method, target string, body []byte, headers ...string) []byte {
 	return b.Bytes()
 }
 
-// do sends a request and returns the number of bytes in the answer's body. Any
-// status but 200 and 201 is an error.
+// do sends a request and returns the number of bytes in the answer's body, whose
+// start is in c.head. Any status but 200 and 201 is an error.
 func (c *conn) do(request []byte) (int64, error) {
 	if _, err := c.Write(request); err != nil {
 		return 0, err
 	}
+	return c.answer()
+}
+
+// answer reads what the server answered to the request that was sent.
+func (c *conn) answer() (int64, error) {
 	length, chunked, status := int64(-1), false, ""
 	for first := true; ; first = false {
 		line, err := c.in.ReadSlice('\n')
@@ -91,13 +100,14 @@ func (c *conn) do(request []byte) (int64, error) {
 	return n, nil
 }
 
+// body reads an answer's body and keeps its start.
 func (c *conn) body(length int64, chunked bool) (int64, error) {
+	c.head = c.head[:0]
 	if !chunked {
 		if length < 0 {
 			return 0, errors.New("no length")
 		}
-		n, err := c.in.Discard(int(length))
-		return int64(n), err
+		return length, c.discard(length)
 	}
 	total := int64(0)
 	for {
@@ -109,7 +119,7 @@ func (c *conn) body(length int64, chunked bool) (int64, error) {
 		if err != nil {
 			return total, err
 		}
-		if _, err := io.CopyN(io.Discard, c.in, size); err != nil {
+		if err := c.discard(size); err != nil {
 			return total, err
 		}
 		total += size
@@ -122,44 +132,13 @@ func (c *conn) body(length int64, chunked bool) (int64, error) {
 	}
 }
 
-// pkt frames lines for git; "0000" and "0001" are the flush and the delimiter.
-func pkt(lines ...string) []byte {
-	var b bytes.Buffer
-	for _, l := range lines {
-		if l == "0000" || l == "0001" {
-			b.WriteString(l)
-			continue
-		}
-		fmt.Fprintf(&b, "%04x%s", len(l)+4, l)
+// discard reads n bytes and keeps those that c.head has room for.
+func (c *conn) discard(n int64) error {
+	at := len(c.head)
+	c.head = c.head[:at+int(min(n, int64(headSize-at)))]
+	kept, err := io.ReadFull(c.in, c.head[at:])
+	if err == nil {
+		_, err = c.in.Discard(int(n) - kept)
 	}
-	return b.Bytes()
-}
-
-// uploadPack makes a protocol v2 request to a repository's upload-pack.
-func uploadPack(repo, authorization string, body []byte) []byte {
-	headers := []string{
-		"Content-Type: application/x-git-upload-pack-request", "Accept: application/x-git-upload-pack-result", "Git-Protocol: version=2",
-	}
-	if authorization != "" {
-		headers = append(headers, "Authorization: "+authorization)
-	}
-	return request("POST", repo+"/git-upload-pack", body, headers...)
-}
-
-// lsRefs asks for what `git clone` asks for.
-func lsRefs() []byte {
-	return pkt("command=ls-refs\n", "agent=git/2.39.5", "object-format=sha1", "0001", "peel\n", "symrefs\n",
-		"ref-prefix refs/heads/\n", "ref-prefix refs/tags/\n", "ref-prefix HEAD\n", "0000")
-}
-
-// fetch asks for commits, at some depth when it is not zero.
-func fetch(depth int, wants ...string) []byte {
-	lines := []string{"command=fetch", "agent=git/2.39.5", "object-format=sha1", "0001", "thin-pack", "no-progress", "ofs-delta"}
-	if depth > 0 {
-		lines = append(lines, fmt.Sprintf("deepen %d", depth))
-	}
-	for _, w := range wants {
-		lines = append(lines, "want "+w+"\n")
-	}
-	return pkt(append(lines, "done\n", "0000")...)
+	return err
 }

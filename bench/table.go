@@ -1,0 +1,68 @@
+package main
+
+import "fmt"
+
+// work is what is measured together: it fills the figures of its rows.
+type work struct {
+	name string
+	long bool // left out unless -full or -only asks for it
+	rows []row
+	run  func(b *bench, rows []row) error
+}
+
+const backend = "git http-backend"
+
+// works is the table of everything that is measured.
+func works(quick bool) []work {
+	size := func(full, small string) string {
+		if quick {
+			return small
+		}
+		return full
+	}
+	bytes := row{Work: "  bytes", Unit: "MB", Beside: backend, Goal: "at most 1.1 x", Target: 1 / 1.1, Less: true}
+	memory := func(goal float64) row {
+		return row{Work: "  server's peak memory", Unit: "MB", Goal: fmt.Sprintf("under %.0f MB", goal), Target: goal, Less: true}
+	}
+	return []work{
+		{name: "list", rows: []row{
+			{Work: "ref listing, tiny repository, 8 connections", Unit: "/s", Beside: backend, Goal: "30 x", Target: 30},
+		}, run: func(b *bench, r []row) error { return b.rates(&r[0], func(history) []byte { return lsRefs() }) }},
+
+		{name: "tiny fetch", rows: []row{
+			{Work: "depth-1 fetch, tiny repository, 8 connections", Unit: "/s", Beside: backend, Goal: "40 x", Target: 40},
+		}, run: func(b *bench, r []row) error {
+			return b.rates(&r[0], func(h history) []byte { return fetch(1, h.tip) })
+		}},
+
+		{name: "depth-1", rows: []row{
+			{Work: "depth-1 fetch, 4,000 files", Unit: "ms", Beside: backend, Goal: "4 x", Target: 4, Less: true}, bytes,
+		}, run: func(b *bench, r []row) error { return b.answers(r, 1) }},
+
+		{name: "clone", rows: []row{
+			{Work: "full clone, " + size("100,000", "17,000") + " objects", Unit: "ms", Beside: backend, Goal: "3 x", Target: 3, Less: true}, bytes,
+		}, run: func(b *bench, r []row) error { return b.answers(r, 0) }},
+
+		{name: "small push", rows: []row{
+			{Work: "small push, whole git push process", Unit: "ms", Beside: backend, Goal: "half the time", Target: 2, Less: true},
+		}, run: func(b *bench, r []row) error { return b.pushes(&r[0]) }},
+
+		{name: "commit alone", rows: []row{
+			{Work: "commit API, 3 files, alone (p50)", Unit: "ms", Goal: "under 1 ms", Target: 1, Less: true},
+		}, run: func(b *bench, r []row) error { return b.commitsAlone(&r[0]) }},
+
+		{name: "commit together", rows: []row{
+			{Work: "commit API, 3 files, 8 writers", Unit: "/s", Goal: "2,500/s", Target: 2500},
+		}, run: func(b *bench, r []row) error { return b.commitsTogether(&r[0]) }},
+
+		{name: "big pack", rows: []row{
+			{Work: "push of a prepared pack, " + size("1 GB", "100 MB"), Unit: "s", Beside: "git index-pack", Goal: "1.5 x its time", Target: 1 / 1.5, Less: true},
+			memory(256),
+		}, run: func(b *bench, r []row) error { return b.receive(r, b.size(1000, 100), 1e6, false) }},
+
+		{name: "small objects", rows: []row{
+			{Work: "push of " + size("3,000,000", "300,000") + " small objects", Unit: "s", Beside: "git index-pack", Goal: "1.5 x its time", Target: 1 / 1.5, Less: true},
+			memory(256),
+		}, run: func(b *bench, r []row) error { return b.receive(r, b.size(3_000_000, 300_000), 24, true) }},
+	}
+}
