@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,14 @@ import (
 	"github.com/cairnstate/cairn/internal/service"
 )
 
-// version is stamped at build time with -ldflags.
+// version is stamped at build time with -ldflags; else it is the module's.
 var version = "unknown"
+
+func init() {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "unknown" && info.Main.Version != "" {
+		version = info.Main.Version
+	}
+}
 
 // Env is everything outside that a command may touch.
 type Env struct {
