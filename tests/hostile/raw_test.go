@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
 	"net/http"
 	"strings"
@@ -84,11 +83,13 @@ func rawID(id string) []byte {
 	return raw
 }
 
+var deflater = zlib.NewWriter(nil)
+
 func deflate(data []byte) []byte {
 	var b bytes.Buffer
-	z := zlib.NewWriter(&b)
-	z.Write(data)
-	z.Close()
+	deflater.Reset(&b)
+	deflater.Write(data)
+	deflater.Close()
 	return b.Bytes()
 }
 
@@ -220,9 +221,3 @@ func fetchV2(lines ...string) string {
 
 // hasPack reports whether an answer holds a pack.
 func hasPack(a harness.Answer) bool { return bytes.Contains(a.Body, []byte("PACK\x00\x00\x00\x02")) }
-
-func newHash(size int64) hash.Hash {
-	h := sha1.New()
-	fmt.Fprintf(h, "blob %d\x00", size)
-	return h
-}
