@@ -27,7 +27,7 @@ Every flag has a CAIRN_ variable and a key of the same name in the file of --con
 			return err
 		}
 		return serve(c.Context(), env, cfg, func(s *server.Server) error {
-			_, err := fmt.Fprintln(env.Stdout, "listening on", s.URL())
+			_, err := fmt.Fprintln(env.Stdout, "listening on", s.LocalURL())
 			return err
 		})
 	}

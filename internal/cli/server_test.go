@@ -57,8 +57,23 @@ func TestServeFromAFile(t *testing.T) {
 	}
 	m := newTerminal(t)
 	write("data: " + dir + "/data\npublic-url: https://git.example.com/\n")
-	if base, _ := m.serve("--config", file); base != "https://git.example.com" {
+	base, _ := m.serve("--config", file)
+	if !strings.HasPrefix(base, "http://127.0.0.1:") {
 		t.Errorf("listening on %q", base)
+	}
+	m.must("org", "create", "acme", "--key-out", dir+"/key", "--config", file)
+	req, err := http.NewRequest(http.MethodPost, base+"/api/repos", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(m.must("token", "--org", "acme", "--key", dir+"/key", "--repo", "r", "--scope", "repo:write")))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if body, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(body), `"https://git.example.com/r.git"`) {
+		t.Errorf("a new repository is answered with %s (%v)", body, err)
 	}
 	write("data: d\nlisten_on: x\n")
 	m.refused(2, "listen_on", "serve", "--config", file)

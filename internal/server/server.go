@@ -163,11 +163,16 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// URL is the base URL that clients on this machine use.
+// URL is the base URL that clients use.
 func (s *Server) URL() string {
 	if s.cfg.PublicURL != "" {
 		return s.cfg.PublicURL
 	}
+	return s.LocalURL()
+}
+
+// LocalURL is the base URL on this machine.
+func (s *Server) LocalURL() string {
 	scheme := "http"
 	if s.cert.Load() != nil && !s.either {
 		scheme = "https"
