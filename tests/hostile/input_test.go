@@ -142,11 +142,11 @@ func inputs(t *testing.T, s *harness.Server, name, tip string) map[string]func()
 		p, id := badTree(entry[0], entry[1])
 		pushes(fmt.Sprintf("tree entry %q %.30q", entry[0], entry[1]), p, command(zero, id, "refs/heads/x"))
 	}
-	many := make([]string, 60_000)
+	many := make([]string, 40_000)
 	for i := range many {
 		many[i] = command(zero, tip, fmt.Sprintf("refs/heads/many/%d", i))
 	}
-	pushes("60,000 refs", pack(), many...)
+	pushes("40,000 refs", pack(), many...)
 	pushes("a long ref", pack(), command(zero, tip, "refs/heads/"+strings.Repeat("x", 60_000)))
 	pushes("a ref twice", pack(), command(zero, tip, "refs/heads/x"), command(zero, tip, "refs/heads/x"))
 	pushes("a blob as a branch", pack(), command(zero, publicBlob.id(), "refs/heads/x"))

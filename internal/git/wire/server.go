@@ -18,7 +18,7 @@ const (
 	DefaultKeepalive    = 5 * time.Second
 	DefaultRequestBytes = 32 << 20
 	DefaultLines        = 600_000
-	DefaultCommands     = 50_000
+	DefaultCommands     = 30_000
 )
 
 // Limits bound what one request may hold before its pack begins. Zero fields
