@@ -24,6 +24,14 @@ func works(quick bool) []work {
 	memory := func(goal float64) row {
 		return row{Work: "  server's peak memory", Unit: "MB", Goal: fmt.Sprintf("under %.0f MB", goal), Target: goal, Less: true}
 	}
+	layered := func(state, goal string, target float64) []row {
+		one := row{Unit: "ms", Beside: "one pack on Cairn", Goal: goal, Target: target, Less: true}
+		size := row{Work: "  bytes", Unit: "MB", Beside: one.Beside, Less: true}
+		shallow, whole := one, one
+		shallow.Work = "depth-1 fetch with 2,000 commits and 200 pushes on top, " + state
+		whole.Work = "full clone of it, " + state
+		return []row{shallow, size, whole, size}
+	}
 	return []work{
 		{name: "list", rows: []row{
 			{Work: "ref listing, tiny repository, 8 connections", Unit: "/s", Beside: backend, Goal: "30 x", Target: 30},
@@ -42,6 +50,9 @@ func works(quick bool) []work {
 		{name: "clone", rows: []row{
 			{Work: "full clone, " + size("100,000", "17,000") + " objects", Unit: "ms", Beside: backend, Goal: "3 x", Target: 3, Less: true}, bytes,
 		}, run: func(b *bench, r []row) error { return b.answers(r, 0) }},
+
+		{name: "layers", rows: append(layered("as is", "2 x the time", 0.5), layered("compacted", "1.2 x the time", 1/1.2)...),
+			run: func(b *bench, r []row) error { return b.layers(r) }},
 
 		{name: "small push", rows: []row{
 			{Work: "small push, whole git push process", Unit: "ms", Beside: backend, Goal: "half the time", Target: 2, Less: true},
