@@ -56,18 +56,8 @@ and are no damage. It works while the server runs. Exit code 1 when damage was f
 			return usagef("--repo needs --org")
 		}
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
-			ctx, stop := context.WithCancel(c.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				// The heartbeat keeps bytes that are being read from being swept.
-				st.Engine.Run(ctx, func(err error) { fmt.Fprintf(env.Stderr, "cairn: %s\n", message(err)) })
-			}()
 			run := &fsckRun{env: env, o: o, st: st, rows: []fsckRow{}}
-			err := run.all(ctx)
-			stop()
-			<-ended
-			if err != nil {
+			if err := whileRunning(c.Context(), st, env, run.all); err != nil {
 				return err
 			}
 			return run.summary()
@@ -77,52 +67,11 @@ and are no damage. It works while the server runs. Exit code 1 when damage was f
 }
 
 func (r *fsckRun) all(ctx context.Context) error {
-	if r.o.repo != "" {
-		org, repo, err := operator(r.st, r.env).Repo(ctx, r.o.org, r.o.repo)
-		if err != nil {
-			return err
-		}
-		return r.one(ctx, org, repo)
-	}
-	if r.o.org != "" {
-		org, err := operator(r.st, r.env).Org(ctx, r.o.org)
-		if err != nil {
-			return err
-		}
-		return r.org(ctx, org)
-	}
-	for after := ""; ; {
-		orgs, err := r.st.Meta.ListOrgs(ctx, after, 1000)
-		if err != nil {
-			return err
-		}
-		if len(orgs) == 0 {
-			break
-		}
-		for _, org := range orgs {
-			after = org.Name
-			if err := r.org(ctx, org); err != nil {
-				return err
-			}
-		}
+	err := eachRepo(ctx, r.st, r.env, r.o.org, r.o.repo, func(org meta.Org, row meta.Repo) error { return r.one(ctx, org, row) })
+	if err != nil || r.o.org != "" {
+		return err
 	}
 	return r.st.Engine.FsckBlobs(ctx, func(f repo.Finding) { r.found(meta.Org{}, meta.Repo{}, f) })
-}
-
-func (r *fsckRun) org(ctx context.Context, org meta.Org) error {
-	q := meta.RepoQuery{Org: org.ID, Limit: 1000}
-	for {
-		repos, err := r.st.Meta.ListRepos(ctx, q)
-		if err != nil || len(repos) == 0 {
-			return err
-		}
-		for _, repo := range repos {
-			q.BeforeCreated, q.BeforeID = repo.CreatedAt, repo.ID
-			if err := r.one(ctx, org, repo); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 func (r *fsckRun) one(ctx context.Context, org meta.Org, row meta.Repo) error {

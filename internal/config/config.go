@@ -37,6 +37,7 @@ type Config struct {
 	StrictScopes bool
 	TokenGrace   time.Duration
 	UnseenGrace  time.Duration
+	GarbageGrace time.Duration
 	IdleTimeout  time.Duration
 	ShutdownWait time.Duration
 	MaxPush      int64

@@ -54,9 +54,14 @@ func NewMetrics(version string) *Metrics {
 // CountCorruption exports how often bytes that the metadata names were found
 // missing or wrong; count is asked at each scrape. Call it once.
 func (m *Metrics) CountCorruption(count func() int64) {
-	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "cairn_corruption_total", Help: "Times that bytes named by the metadata were missing or wrong.",
-	}, func() float64 { return float64(count()) }))
+	m.Count("cairn_corruption_total", "Times that bytes named by the metadata were missing or wrong.", count)
+}
+
+// Count exports a counter that is kept elsewhere; count is asked at each scrape.
+// Call it once for each name.
+func (m *Metrics) Count(name, help string, count func() int64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+		func() float64 { return float64(count()) }))
 }
 
 // Handler serves the metrics in the Prometheus text format.

@@ -96,11 +96,11 @@ func TestRepack(t *testing.T) {
 		if w.state(r.ID) != before {
 			t.Error("a dry run changed something")
 		}
-		if dry.Did != didRepack || dry.GarbageObjects != 90 || dry.GarbageBytes < 1000 || dry.PacksBefore != 5 {
+		if dry.Did != DidRepack || dry.GarbageObjects != 90 || dry.GarbageBytes < 1000 || dry.PacksBefore != 5 {
 			t.Errorf("dry run: %+v", dry)
 		}
 		res := w.collect(r.ID, CollectOptions{Full: true})
-		if res.Did != didRepack || res.PacksAfter != 3 || !res.Tidy || res.GarbageObjects != dry.GarbageObjects || res.BytesAfter > res.BytesBefore {
+		if res.Did != DidRepack || res.PacksAfter != 3 || !res.Tidy || res.GarbageObjects != dry.GarbageObjects || res.BytesAfter > res.BytesBefore {
 			t.Errorf("repack: %+v", res)
 		}
 		if c := w.classes(r.ID); c[meta.PackCompact] != 2 || c[meta.PackGarbage] != 1 {
@@ -142,10 +142,10 @@ func TestRepack(t *testing.T) {
 		// When its grace is over garbage goes, and nothing else.
 		w.engine.cfg.Clock = func() time.Time { return time.Now().Add(2 * time.Hour) }
 		res = w.collect(r.ID, CollectOptions{})
-		if res.Did != didDrop || res.PacksAfter != 2 || !res.Tidy {
+		if res.Did != DidDrop || res.PacksAfter != 2 || !res.Tidy {
 			t.Errorf("drop: %+v", res)
 		}
-		if res = w.collect(r.ID, CollectOptions{}); res.Did != didNothing {
+		if res = w.collect(r.ID, CollectOptions{}); res.Did != DidNothing {
 			t.Errorf("nothing is due: %+v", res)
 		}
 		w.export(r.ID)
@@ -192,7 +192,7 @@ func TestCollectFaults(t *testing.T) {
 			res, err := w.engine.Collect(ctx, r.ID, CollectOptions{Full: true})
 			f.left = -1
 			cancel()
-			if f.hit && mode != "cancelled" && !errors.Is(err, errFault) || !f.hit && (err != nil || res.Did != didRepack) {
+			if f.hit && mode != "cancelled" && !errors.Is(err, errFault) || !f.hit && (err != nil || res.Did != DidRepack) {
 				t.Errorf("%s fault %d: %+v, %v", mode, n, res, err)
 			}
 			w.engine.cfg.Clock = func() time.Time { return time.Now().Add(time.Minute) }

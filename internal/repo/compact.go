@@ -159,7 +159,11 @@ func (e *Engine) noteDue(ctx context.Context, v *View) {
 	if err != nil {
 		return
 	}
-	d := e.due(v.repo, db)
+	packs := make([]*meta.Pack, len(db.Packs()))
+	for i, p := range db.Packs() {
+		packs[i] = p.Info()
+	}
+	d := e.due(v.repo, packs)
 	if d.fold {
 		e.jobs.folds.add(v.repo.ID)
 	}
@@ -176,13 +180,12 @@ type dues struct {
 }
 
 // due says what the packs of a repository need.
-func (e *Engine) due(r meta.Repo, db *odb.DB) (d dues) {
+func (e *Engine) due(r meta.Repo, packs []*meta.Pack) (d dues) {
 	var tail int
 	var behind int64
 	var largest *meta.Pack // what the others are measured by, whatever it is
 	now := e.cfg.Clock()
-	for _, p := range db.Packs() {
-		p := p.Info()
+	for _, p := range packs {
 		age := now.Sub(p.CreatedAt)
 		if p.Class == meta.PackGarbage {
 			d.drop = d.drop || age > e.cfg.GarbageGrace

@@ -23,8 +23,7 @@ type CollectOptions struct {
 
 // CollectResult is what a collection found and did.
 type CollectResult struct {
-	// Did is "repack", "fold", "drop", "tidy" or "nothing"; in a dry run what
-	// would be done.
+	// Did is one of the words below; in a dry run what would be done.
 	Did string
 	// Packs and bytes of the repository's own packs, those shared with a fork's
 	// source left out.
@@ -49,11 +48,11 @@ type CollectResult struct {
 
 // What a collection does.
 const (
-	didNothing = "nothing"
-	didRepack  = "repack"
-	didFold    = "fold"
-	didDrop    = "drop"
-	didTidy    = "tidy"
+	DidNothing = "nothing"
+	DidRepack  = "repack" // made all packs of the repository anew
+	DidFold    = "fold"   // put the last packs together
+	DidDrop    = "drop"   // dropped garbage whose grace was over
+	DidTidy    = "tidy"   // noted that all is reachable
 )
 
 // BusyError says that a repository is being repacked by this process.
@@ -90,7 +89,7 @@ func (e *Engine) repack(ctx context.Context, id meta.RepoID) (bool, error) {
 	if errors.As(err, &busy) {
 		return false, nil
 	}
-	return ok && res.Did != didNothing, err
+	return ok && res.Did != DidNothing, err
 }
 
 // collect tries once; false when another process was faster.
@@ -98,6 +97,9 @@ func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) 
 	progress := o.Progress
 	if progress == nil {
 		progress = func(string) {}
+	}
+	if res, ok, err = e.clearlyIdle(ctx, id, o); ok || err != nil {
+		return res, ok, err
 	}
 	progress("find what is reachable")
 	c, err := e.look(ctx, id)
@@ -111,14 +113,14 @@ func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) 
 	}
 	res = c.figures()
 	res.Did = c.what(o)
-	res.Tidy = shared && !c.passing && (c.lost.Len() == 0 || res.Did == didRepack)
-	if res.Did == didNothing && res.Tidy && !c.view.repo.Tidy {
-		res.Did = didTidy
+	res.Tidy = shared && !c.passing && (c.lost.Len() == 0 || res.Did == DidRepack)
+	if res.Did == DidNothing && res.Tidy && !c.view.repo.Tidy {
+		res.Did = DidTidy
 	}
 	switch {
-	case o.DryRun || res.Did == didNothing:
+	case o.DryRun || res.Did == DidNothing:
 		return res, true, nil
-	case res.Did == didFold:
+	case res.Did == DidFold:
 		ok, err = e.fold(ctx, id)
 	default:
 		ok, err = c.apply(ctx, &res, progress)
@@ -127,6 +129,39 @@ func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) 
 		return res, false, err
 	}
 	return res, true, c.after(ctx, &res)
+}
+
+// clearlyIdle reports whether the rows of a repository alone tell that there is
+// nothing to be done.
+func (e *Engine) clearlyIdle(ctx context.Context, id meta.RepoID, o CollectOptions) (CollectResult, bool, error) {
+	if o.Full || o.DryRun {
+		return CollectResult{}, false, nil
+	}
+	r, err := e.row(ctx, id)
+	if err != nil || !r.Tidy {
+		return CollectResult{}, false, err
+	}
+	res := CollectResult{Did: DidNothing, Tidy: true}
+	packs, err := e.cfg.Meta.PackSet(ctx, r.PackSet)
+	if errors.Is(err, meta.ErrNotFound) { // it has another set by now
+		return res, false, nil
+	}
+	if err != nil {
+		return res, false, fmt.Errorf("read pack set: %w", err)
+	}
+	listed := make([]*meta.Pack, len(packs))
+	for i := range packs {
+		listed[i] = &packs[i]
+		if inherited(r, listed[i]) {
+			res.SharedPacks++
+			res.SharedBytes += packs[i].Bytes
+			continue
+		}
+		res.PacksBefore++
+		res.BytesBefore += packs[i].Bytes
+	}
+	res.PacksAfter, res.BytesAfter = res.PacksBefore, res.BytesBefore
+	return res, e.due(r, listed) == dues{}, nil
 }
 
 // apply repacks if that is to be done, drops what is to be dropped, and says so
@@ -141,7 +176,7 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 	expired := c.expired()
 	replace := &meta.PackReplace{Remove: c.ids(expired), Tidy: res.Tidy, AtVersion: c.view.repo.Version}
 	var made []*madePack
-	if res.Did == didRepack {
+	if res.Did == DidRepack {
 		progress("repack")
 		var err error
 		if made, err = c.repacked(ctx); err != nil {
@@ -154,7 +189,7 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 	if ok, err := e.replace(ctx, c.view, c.db, replace, made, c.lost.Len() == 0); err != nil || !ok {
 		return false, err
 	}
-	if res.Did == didRepack {
+	if res.Did == DidRepack {
 		lost := &e.figures.garbageBytes
 		if e.cfg.GarbageGrace < 0 {
 			lost = &e.figures.droppedBytes
@@ -169,16 +204,20 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 
 // what decides what is done.
 func (c *collection) what(o CollectOptions) string {
-	d := c.engine.due(c.view.repo, c.db)
+	packs := make([]*meta.Pack, len(c.db.Packs()))
+	for i, p := range c.db.Packs() {
+		packs[i] = p.Info()
+	}
+	d := c.engine.due(c.view.repo, packs)
 	switch {
 	case len(c.own) > 0 && (o.Full || d.repack || c.lost.Len() > 0):
-		return didRepack
+		return DidRepack
 	case d.drop:
-		return didDrop
+		return DidDrop
 	case d.fold:
-		return didFold
+		return DidFold
 	}
-	return didNothing
+	return DidNothing
 }
 
 // figures says what the packs hold.

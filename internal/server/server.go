@@ -66,6 +66,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 		return nil, err
 	}
 	s.metrics.CountCorruption(s.storage.objects.CorruptCount)
+	s.countBackground()
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
 	})

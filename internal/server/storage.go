@@ -100,20 +100,25 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 	if grace == 0 {
 		grace = 1 // the engine takes 0 for its default
 	}
+	garbage := cfg.GarbageGrace
+	if garbage == 0 {
+		garbage = -1 // likewise
+	}
 	st.objects = odb.New(odb.Config{
 		Meta: st.Meta, Blobs: st.Blobs, Scratch: scratch, Process: process,
 		InlineLimit: max(cfg.InlinePack, 1), CacheBytes: cfg.MemoryCache / 2, // the store takes 0 for its default
 	})
 	st.Engine = repo.New(repo.Config{
-		Meta:        st.Meta,
-		ODB:         st.objects,
-		Blobs:       st.Blobs,
-		Scratch:     scratch,
-		Process:     process,
-		Grace:       grace,
-		CacheBytes:  cfg.MemoryCache / 4,
-		AnswerBytes: cfg.MemoryCache / 4,
-		Limits:      repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
+		Meta:         st.Meta,
+		ODB:          st.objects,
+		Blobs:        st.Blobs,
+		Scratch:      scratch,
+		Process:      process,
+		Grace:        grace,
+		GarbageGrace: garbage,
+		CacheBytes:   cfg.MemoryCache / 4,
+		AnswerBytes:  cfg.MemoryCache / 4,
+		Limits:       repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
 	})
 	return nil
 }

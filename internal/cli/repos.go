@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/server"
+)
+
+// eachRepo calls do for one repository, or for all of an org, or of all orgs when
+// org is "".
+func eachRepo(ctx context.Context, st *server.Storage, env Env, org, repo string, do func(meta.Org, meta.Repo) error) error {
+	if repo != "" {
+		o, r, err := operator(st, env).Repo(ctx, org, repo)
+		if err != nil {
+			return err
+		}
+		return do(o, r)
+	}
+	if org != "" {
+		o, err := operator(st, env).Org(ctx, org)
+		if err != nil {
+			return err
+		}
+		return eachRepoOf(ctx, st, o, do)
+	}
+	for after := ""; ; {
+		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
+		if err != nil || len(orgs) == 0 {
+			return err
+		}
+		for _, o := range orgs {
+			after = o.Name
+			if err := eachRepoOf(ctx, st, o, do); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func eachRepoOf(ctx context.Context, st *server.Storage, org meta.Org, do func(meta.Org, meta.Repo) error) error {
+	q := meta.RepoQuery{Org: org.ID, Limit: 1000}
+	for {
+		repos, err := st.Meta.ListRepos(ctx, q)
+		if err != nil || len(repos) == 0 {
+			return err
+		}
+		for _, r := range repos {
+			q.BeforeCreated, q.BeforeID = r.CreatedAt, r.ID
+			if err := do(org, r); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// whileRunning does work while the engine renews the heartbeat that keeps bytes
+// in use from being swept.
+func whileRunning(ctx context.Context, st *server.Storage, env Env, work func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		st.Engine.Run(ctx, func(err error) { fmt.Fprintf(env.Stderr, "cairn: %s\n", message(err)) })
+	}()
+	err := work(ctx)
+	stop()
+	<-ended
+	return err
+}

@@ -1,0 +1,25 @@
+package server
+
+import "github.com/cairnstate/cairn/internal/repo"
+
+// countBackground exports what the engine does that no request waits for.
+func (s *Server) countBackground() {
+	for _, c := range []struct {
+		name, help string
+		of         func(repo.BackgroundFigures) int64
+	}{
+		{"cairn_folds_total", "Times that the last packs of a repository were put together.", func(f repo.BackgroundFigures) int64 { return f.Folds }},
+		{"cairn_repacks_total", "Times that a repository was repacked or garbage dropped.", func(f repo.BackgroundFigures) int64 { return f.Repacks }},
+		{"cairn_compaction_failures_total", "Folds and repacks that failed; they are tried again.", func(f repo.BackgroundFigures) int64 { return f.Failures }},
+		{"cairn_packs_replaced_total", "Packs that compaction replaced.", func(f repo.BackgroundFigures) int64 { return f.PacksReplaced }},
+		{"cairn_packs_made_total", "Packs that compaction made in their place.", func(f repo.BackgroundFigures) int64 { return f.PacksMade }},
+		{"cairn_packs_replaced_bytes_total", "Bytes of packs that compaction replaced.", func(f repo.BackgroundFigures) int64 { return f.BytesReplaced }},
+		{"cairn_packs_made_bytes_total", "Bytes of packs that compaction made.", func(f repo.BackgroundFigures) int64 { return f.BytesMade }},
+		{"cairn_garbage_bytes_total", "Bytes found unreachable and kept for their grace.", func(f repo.BackgroundFigures) int64 { return f.GarbageBytes }},
+		{"cairn_garbage_dropped_bytes_total", "Bytes of garbage dropped after its grace.", func(f repo.BackgroundFigures) int64 { return f.DroppedBytes }},
+		{"cairn_swept_packs_total", "Replaced packs whose bytes were removed.", func(f repo.BackgroundFigures) int64 { return f.SweptPacks }},
+		{"cairn_swept_uploads_total", "Abandoned uploads whose bytes were removed.", func(f repo.BackgroundFigures) int64 { return f.SweptUploads }},
+	} {
+		s.metrics.Count(c.name, c.help, func() int64 { return c.of(s.storage.Engine.Background()) })
+	}
+}
