@@ -2,6 +2,7 @@ package odb
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"slices"
@@ -66,11 +67,32 @@ func (s *segment) find(id object.ID) (Loc, bool) {
 		pos, ok := s.one.Lookup(id)
 		return Loc{s.lo, int32(pos)}, ok
 	}
-	i, ok := slices.BinarySearchFunc(s.table, id, func(l located, id object.ID) int { return l.id.Compare(id) })
-	if !ok {
-		return Loc{}, false
+	return lookup(s.table, id)
+}
+
+// lookup finds an object in a sorted table. Ids are spread evenly, so it looks
+// around the place where id would lie; any others cost a logarithm as well.
+func lookup(table []located, id object.ID) (Loc, bool) {
+	lo := int(uint64(binary.BigEndian.Uint32(id[:])) * uint64(len(table)) >> 32)
+	hi := lo
+	for step := 16; lo > 0 && table[lo].id.Compare(id) > 0; step *= 4 {
+		hi, lo = lo, max(lo-step, 0)
 	}
-	return s.table[i].loc, true
+	for step := 16; hi < len(table) && table[hi].id.Compare(id) <= 0; step *= 4 {
+		lo, hi = hi, min(hi+step, len(table))
+	}
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		switch c := table[mid].id.Compare(id); {
+		case c == 0:
+			return table[mid].loc, true
+		case c < 0:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return Loc{}, false
 }
 
 // entries returns the table of a segment.
