@@ -24,6 +24,13 @@ func works(quick bool) []work {
 	memory := func(goal float64) row {
 		return row{Work: "  server's peak memory", Unit: "MB", Goal: fmt.Sprintf("under %.0f MB", goal), Target: goal, Less: true}
 	}
+	each := row{Work: "  database bytes for each", Unit: "B", Goal: "at most 1 KiB", Target: 1 << 10, Less: true}
+	flat := func(all, some string) []row {
+		return []row{
+			{Work: all + " repositories created: rate of the last " + some, Unit: "/s", Beside: "first " + some, Goal: "within 1.3 x", Target: 1 / 1.3},
+			each, {Work: "  server's peak memory", Unit: "MB", Less: true},
+		}
+	}
 	layered := func(state, goal string, target float64) []row {
 		one := row{Unit: "ms", Beside: "one pack on Cairn", Goal: goal, Target: target, Less: true}
 		size := row{Work: "  bytes", Unit: "MB", Beside: one.Beside, Less: true}
@@ -75,5 +82,24 @@ func works(quick bool) []work {
 			{Work: "push of " + size("3,000,000", "300,000") + " small objects", Unit: "s", Beside: "git index-pack", Goal: "1.5 x its time", Target: 1 / 1.5, Less: true},
 			memory(256),
 		}, run: func(b *bench, r []row) error { return b.receive(r, b.size(3_000_000, 300_000), 24, true) }},
+
+		{name: "create", rows: []row{
+			{Work: "create a repository, 8 connections", Unit: "/s", Goal: "2,000/s", Target: 2000}, each,
+		}, run: func(b *bench, r []row) error { return b.creating(r, false) }},
+
+		{name: "fork", rows: []row{
+			{Work: "fork a repository of one branch, 8 connections", Unit: "/s", Goal: "3,000/s", Target: 3000}, each,
+		}, run: func(b *bench, r []row) error { return b.creating(r, true) }},
+
+		{name: "flat", rows: flat(size("50,000", "20,000"), size("2,500", "1,000")), run: func(b *bench, r []row) error { return b.million(r, b.size(50_000, 20_000)) }},
+
+		{name: "million", long: true, rows: flat("1,000,000", "50,000"), run: func(b *bench, r []row) error { return b.million(r, 1_000_000) }},
+
+		{name: "ephemeral", rows: []row{
+			{Work: "one-ref listing among " + size("100,000", "20,000") + " ephemeral branches (p99)", Unit: "ms", Goal: "under 2 ms", Target: 2, Less: true},
+			{Work: "  commit there (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
+			{Work: "  confined push there (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
+			{Work: "  its advertisement", Unit: "B", Goal: "under 8 KiB", Target: 8 << 10, Less: true},
+		}, run: func(b *bench, r []row) error { return b.branches(r, b.size(100_000, 20_000)) }},
 	}
 }
