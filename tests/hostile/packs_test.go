@@ -2,6 +2,8 @@ package hostile_test
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"sync"
@@ -117,4 +119,15 @@ func deepTrees(depth int) ([]byte, string) {
 	c := commit(id)
 	add(c)
 	return sealed(body), c.id()
+}
+
+// whole is an object as an entry.
+func whole(o object) []byte { return entry(o.kind, uint64(len(o.data)), nil, deflate(o.data)) }
+
+// zeroBlob is the id of a blob of size zero bytes.
+func zeroBlob(size int64) string {
+	h := sha1.New()
+	fmt.Fprintf(h, "blob %d\x00", size)
+	io.Copy(h, io.LimitReader(nothing{}, size))
+	return hex.EncodeToString(h.Sum(nil))
 }

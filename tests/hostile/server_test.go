@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,4 +83,10 @@ func rowCounts(tb testing.TB, s *harness.Server) map[string]int {
 		tb.Fatalf("the database has the rows %v", counts)
 	}
 	return counts
+}
+
+// scratchFiles lists what lies in the server's scratch folder.
+func scratchFiles(tb testing.TB, s *harness.Server) []string {
+	tb.Helper()
+	return slices.DeleteFunc(files(tb, s), func(path string) bool { return !strings.Contains(path, "/scratch/") })
 }
