@@ -146,6 +146,6 @@ func compact(s *harness.Server) (reason string, err error) {
 	if _, err := s.Client("gc", "--help"); err != nil {
 		return "this program has no cairn gc", nil
 	}
-	_, err = s.Operate("gc", "--full")
+	_, err = s.Operate("gc", "--full", "--garbage-grace", "0s", "--unseen-grace", "0s")
 	return "", err
 }

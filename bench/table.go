@@ -101,5 +101,23 @@ func works(quick bool) []work {
 			{Work: "  confined push there (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
 			{Work: "  its advertisement", Unit: "B", Goal: "under 8 KiB", Target: 8 << 10, Less: true},
 		}, run: func(b *bench, r []row) error { return b.branches(r, b.size(100_000, 20_000)) }},
+
+		{name: "parallel", rows: []row{
+			{Work: size("50 clones at once, 500 MB each", "20 clones at once, 100 MB each"), Unit: "MB/s", Beside: backend + ", 4 at once", Goal: "not behind", Target: 1},
+			memory(512),
+		}, run: func(b *bench, r []row) error { return b.clones(r, b.size(500, 100), b.size(50, 20), 4) }},
+
+		{name: "lazy", rows: []row{
+			{Work: "10,000 lazy blob wants among " + size("1,000,000", "200,000") + " objects", Unit: "ms", Beside: backend, Goal: "not behind", Target: 1, Less: true},
+			{Work: "  server's time", Unit: "ms", Goal: "under 1 s", Target: 1000, Less: true},
+			{Work: "  server's peak memory", Unit: "MB", Less: true},
+		}, run: func(b *bench, r []row) error { return b.lazy(r, b.size(1_000_000, 200_000)) }},
+
+		{name: "family", rows: []row{
+			{Work: size("1,000 forks of 500 MB", "50 forks of 50 MB") + ", 20 commits each, collected", Unit: "MB", Beside: "parent + new objects as git packs them", Goal: "under 1.1 x", Target: 1 / 1.1, Less: true},
+			{Work: "  before compaction and collection", Unit: "MB", Less: true},
+			{Work: "  bytes over the parent's for each commit", Unit: "B", Less: true},
+			{Work: "  time of compaction and collection", Unit: "s", Less: true},
+		}, run: func(b *bench, r []row) error { return b.family(r, b.size(500, 50), b.size(1000, 50)) }},
 	}
 }
