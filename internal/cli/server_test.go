@@ -219,6 +219,12 @@ func TestRotationAndRevocation(t *testing.T) {
 	old.must("repo", "protect", "r")
 	op.must("token", "revoke", "--org", "acme", "--sub", "agent")
 	old.refused(5, "revoked", "repo", "protect", "r")
+	fresh := newTerminal(t, "CAIRN_URL="+client.vars["CAIRN_URL"], "CAIRN_TOKEN="+strings.TrimSpace(renewed.must("token", "--repo", "r", "--kid", "next")))
+	fresh.must("repo", "protect", "r")
+	op.must("org", "limit", "acme", "--max-ttl", "10m")
+	fresh.refused(5, "", "repo", "protect", "r")
+	op.must("org", "limit", "acme", "--max-ttl", "0")
+	fresh.must("repo", "protect", "r")
 	renewed.must("repo", "list", "--kid", "next")
 }
 

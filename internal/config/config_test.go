@@ -104,3 +104,34 @@ func TestParseSize(t *testing.T) {
 		}
 	}
 }
+
+// FuzzFile reads any text as a configuration file: what is accepted is checked.
+func FuzzFile(f *testing.F) {
+	f.Add("data: d\nlisten: 127.0.0.1:1\ntls-host: [a, b]\ndev-tls: true\n")
+	f.Add("data: {a: 1}\n")
+	f.Add("max-push: 1GiB\ntrusted-proxy: 10.0.0.0/8,::1/128\ndata: d")
+	f.Add("a: &a [*a]")
+	f.Add("data: d\ndata: e\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Load(Source{Flags: map[string]string{"config": "f"}, ReadFile: func(string) ([]byte, error) { return []byte(text), nil }})
+		var usage *UsageError
+		if err != nil && !errors.As(err, &usage) {
+			t.Errorf("%q: %v is no usage error", text, err)
+		}
+		if err == nil && (c.Data == "" || c.MaxPush < 1 || c.TokenGrace > time.Minute || (c.DevTLS && c.TLSCert != "")) {
+			t.Errorf("%q is accepted as %+v", text, c)
+		}
+	})
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, text := range []string{"0", "17", "64KiB", "2 MiB", "9999999TiB", "-1", "KiB"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		n, err := ParseSize(text)
+		if err == nil && n < 0 || err != nil && n != 0 {
+			t.Errorf("ParseSize(%q) = %d, %v", text, n, err)
+		}
+	})
+}

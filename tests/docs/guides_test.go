@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/cairnstate/cairn/tests/harness"
 )
 
 // fence opens a code block: its language and, where the reader saves it as a
@@ -84,15 +86,24 @@ func script(t *testing.T, path, dir string) string {
 	return sh.String()
 }
 
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// program returns a directory's worth of Cairn: the path of a file named cairn.
+func program(t *testing.T) string {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "cairn")
+	if err := os.Symlink(harness.Binary(t), link); err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
 func TestGuides(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(t.TempDir(), "cairn")
-	if out, err := exec.Command("go", "build", "-o", bin, root+"/cmd/cairn").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	bin := program(t)
 	guides, err := filepath.Glob(root + "/docs/guides/*.md")
 	if err != nil || len(guides) < 4 {
 		t.Fatalf("found %d guides (%v)", len(guides), err)
