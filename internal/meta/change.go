@@ -103,6 +103,8 @@ type PackReplace struct {
 	// Tidy sets the repository's flag when the version is still AtVersion.
 	Tidy      bool
 	AtVersion int64
+	// Strict refuses with ConflictPackSet when the version is another one.
+	Strict bool
 }
 
 // ConflictKind says which precondition failed.

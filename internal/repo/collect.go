@@ -30,7 +30,11 @@ type collection struct {
 	graph  *graph.Graph
 
 	own     []int32 // places of packs that are the repository's own
+	shared  []int32 // places of packs that a fork shares with its source
 	garbage []int32 // places of garbage packs
+	// shed says that most of what is shared is dead to the fork, and is given up:
+	// shared is empty then, and own has all.
+	shed bool
 	// live is all that is reachable, and all of the packs that a fork shares.
 	live  *graph.ObjectSet
 	parts [2]part // of live what own packs hold
@@ -47,8 +51,9 @@ type part struct {
 	n    int
 }
 
-// look finds out what is reachable. end must be called.
-func (e *Engine) look(ctx context.Context, id meta.RepoID) (*collection, error) {
+// look finds out what is reachable. With shed, a fork gives up the packs that it
+// shares when most of their bytes are dead to it. end must be called.
+func (e *Engine) look(ctx context.Context, id meta.RepoID, shed bool) (*collection, error) {
 	// Before the refs are read: who begins later sees them, or newer ones.
 	since, err := e.unused(ctx)
 	if err != nil {
@@ -70,10 +75,18 @@ func (e *Engine) look(ctx context.Context, id meta.RepoID) (*collection, error) 
 		case p.Info().Class == meta.PackGarbage:
 			c.garbage = append(c.garbage, int32(i))
 		case inherited(c.view.repo, p.Info()):
-			c.live.AddPack(int32(i))
+			c.shared = append(c.shared, int32(i))
 		default:
 			c.own = append(c.own, int32(i))
 		}
+	}
+	if shed {
+		if err := c.shedDead(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, place := range c.shared {
+		c.live.AddPack(place)
 	}
 	if err := c.walk(ctx, since); err != nil {
 		c.end()
@@ -166,9 +179,13 @@ func (c *collection) list(ctx context.Context, p *part, tips []object.ID) error 
 	return nil
 }
 
-// findLost finds what own packs hold and nothing reaches.
+// findLost finds what own packs hold and nothing reaches. What a fork had from
+// its source is the source's to keep.
 func (c *collection) findLost() {
 	for _, place := range c.own {
+		if inherited(c.view.repo, c.db.Pack(place).Info()) {
+			continue
+		}
 		idx := c.db.Pack(place).Index()
 		for pos := range idx.Count() {
 			at := odb.Loc{Pack: place, Pos: int32(pos)}
@@ -204,31 +221,53 @@ func (c *collection) expired() []int32 {
 	return out
 }
 
+// reachedShared returns the bytes of the packs that a fork shares, and those of
+// objects in them that its refs reach; of each object one copy counts.
+func (c *collection) reachedShared(ctx context.Context) (all, reached int64, err error) {
+	closure, err := c.view.Closure(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	objects, err := closure.Objects(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, place := range c.shared {
+		c.eachEntry(place, func(at odb.Loc, bytes int64) {
+			if loc, _ := c.db.Find(c.db.ID(at)); loc != at {
+				return
+			}
+			all += bytes
+			if objects.Has(at) {
+				reached += bytes
+			}
+		})
+	}
+	return all, reached, ctx.Err()
+}
+
 // sharedReached reports whether refs reach everything in the packs that a fork
 // shares. The packs of no fork hold nothing else.
 func (c *collection) sharedReached(ctx context.Context) (bool, error) {
-	if c.view.repo.Source == 0 || c.view.repo.Tidy {
+	if len(c.shared) == 0 || c.view.repo.Tidy {
 		return true, nil
 	}
-	closure, err := c.view.Closure(ctx)
-	if err != nil {
-		return false, err
+	all, reached, err := c.reachedShared(ctx)
+	return all == reached, err
+}
+
+// shedDead decides whether the shared packs are given up: all or none, because
+// what is left must hold all that it names.
+func (c *collection) shedDead(ctx context.Context) error {
+	if len(c.shared) == 0 || c.view.repo.Tidy {
+		return nil
 	}
-	reached, err := closure.Objects(ctx)
-	if err != nil {
-		return false, err
+	all, reached, err := c.reachedShared(ctx)
+	if err == nil && 2*reached < all {
+		c.shed = true
+		c.own, c.shared = append(c.shared, c.own...), nil
 	}
-	for _, p := range c.db.Packs() {
-		if p.Info().Class == meta.PackGarbage || !inherited(c.view.repo, p.Info()) {
-			continue
-		}
-		for pos := range p.Index().Count() {
-			if loc, _ := c.db.Find(p.Index().ID(pos)); !reached.Has(loc) {
-				return false, ctx.Err()
-			}
-		}
-	}
-	return true, ctx.Err()
+	return err
 }
 
 // repacked makes the packs that take the place of the own ones: branches and
@@ -401,14 +440,11 @@ func (c *collection) asked(p *part, idx *pack.Index) error {
 func (c *collection) contents(ctx context.Context, i int) (odb.Contents, error) {
 	var none odb.Contents
 	var boundary []object.ID
-	for place, p := range c.db.Packs() {
-		if p.Info().Class == meta.PackGarbage || !inherited(c.view.repo, p.Info()) {
-			continue
-		}
-		if !c.db.Exact(int32(place)) {
+	for _, place := range c.shared {
+		if !c.db.Exact(place) {
 			return none, nil
 		}
-		boundary = append(boundary, p.Info().Tips...)
+		boundary = append(boundary, c.db.Pack(place).Info().Tips...)
 	}
 	for _, p := range c.parts[:i] {
 		boundary = append(boundary, p.tips...)

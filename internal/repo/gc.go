@@ -102,7 +102,7 @@ func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) 
 		return res, ok, err
 	}
 	progress("find what is reachable")
-	c, err := e.look(ctx, id)
+	c, err := e.look(ctx, id, o.Full)
 	if err != nil {
 		return res, false, err
 	}
@@ -175,6 +175,11 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 	defer unpin()
 	expired := c.expired()
 	replace := &meta.PackReplace{Remove: c.ids(expired), Tidy: res.Tidy, AtVersion: c.view.repo.Version}
+	// Another process may rely on the packs that are given up, for what was
+	// written since.
+	replace.Strict = c.shed
+	// The packs of a fork hold only what the shared ones do not.
+	all := c.lost.Len() == 0 && c.view.repo.Source == 0
 	var made []*madePack
 	if res.Did == DidRepack {
 		progress("repack")
@@ -186,7 +191,7 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 		replace.Remove = append(replace.Remove, c.ids(c.own)...)
 	}
 	progress("store")
-	if ok, err := e.replace(ctx, c.view, c.db, replace, made, c.lost.Len() == 0); err != nil || !ok {
+	if ok, err := e.replace(ctx, c.view, c.db, replace, made, all); err != nil || !ok {
 		return false, err
 	}
 	if res.Did == DidRepack {
@@ -222,34 +227,32 @@ func (c *collection) what(o CollectOptions) string {
 
 // figures says what the packs hold.
 func (c *collection) figures() CollectResult {
-	res := CollectResult{PacksBefore: len(c.own) + len(c.garbage)}
-	for i, p := range c.db.Packs() {
-		if inherited(c.view.repo, p.Info()) {
-			res.SharedPacks++
-			res.SharedBytes += p.Info().Bytes
-		}
-		if p.Info().Class == meta.PackGarbage {
-			res.BytesBefore += p.Info().Bytes
-			res.GarbageBytes += p.Info().Bytes
-			res.GarbageObjects += p.Info().Objects
-			if slices.Contains(c.expired(), int32(i)) {
-				res.ReclaimableBytes += p.Info().Bytes
-			}
+	res := CollectResult{PacksBefore: len(c.own) + len(c.garbage), SharedPacks: len(c.shared)}
+	for _, place := range c.shared {
+		res.SharedBytes += c.db.Pack(place).Info().Bytes
+	}
+	expired := c.expired()
+	for _, place := range c.garbage {
+		p := c.db.Pack(place).Info()
+		res.BytesBefore += p.Bytes
+		res.GarbageBytes += p.Bytes
+		res.GarbageObjects += p.Objects
+		if slices.Contains(expired, place) {
+			res.ReclaimableBytes += p.Bytes
 		}
 	}
 	for _, place := range c.own {
 		res.BytesBefore += c.db.Pack(place).Info().Bytes
 		c.eachEntry(place, func(at odb.Loc, bytes int64) {
-			loc, _ := c.db.Find(c.db.ID(at))
 			switch {
-			case loc != at:
-				res.ReclaimableBytes += bytes // an earlier pack has it
+			case c.live.Has(at):
+				res.Objects++
+				res.UniqueBytes += bytes
 			case c.lost.Has(at):
 				res.GarbageObjects++
 				res.GarbageBytes += bytes
-			default:
-				res.Objects++
-				res.UniqueBytes += bytes
+			default: // an earlier pack has it, or only the source of the fork needs it
+				res.ReclaimableBytes += bytes
 			}
 		})
 	}

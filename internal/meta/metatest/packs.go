@@ -137,7 +137,12 @@ func testTidy(t *testing.T, open Open) {
 		}}
 	}
 	tidy(false)
-	v := f.apply(replace(1, true))
+	strict := replace(7, true)
+	strict.ReplacePacks.Strict = true
+	f.refuse(strict, meta.ConflictPackSet)
+	strict = replace(1, true)
+	strict.ReplacePacks.Strict = true
+	v := f.apply(strict)
 	tidy(true)
 	f.apply(meta.Change{Repo: id, AddPack: smallPack("y")})
 	tidy(true)

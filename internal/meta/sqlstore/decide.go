@@ -155,6 +155,9 @@ func (b *batch) packConflict(c *meta.Change) *meta.Conflict {
 		added = append(added, c.AddPack.ID)
 	}
 	if c.ReplacePacks != nil {
+		if c.ReplacePacks.Strict && c.ReplacePacks.AtVersion != b.repos[c.Repo].Version {
+			return conflict(meta.ConflictPackSet)
+		}
 		listed := b.list(b.repos[c.Repo])
 		for _, id := range c.ReplacePacks.Remove {
 			if !slices.Contains(listed, id) {

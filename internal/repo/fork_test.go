@@ -1,0 +1,178 @@
+package repo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/git/wire"
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// stored returns the bytes of all packs that the given repositories list, each
+// pack counted once, and of the blobs beside them.
+func (w *world) stored(ids ...meta.RepoID) int64 {
+	w.t.Helper()
+	ctx := context.Background()
+	seen := map[meta.PackID]bool{}
+	var sum int64
+	for _, id := range ids {
+		for _, p := range w.db(id).Packs() {
+			if !seen[p.Info().ID] && p.Info().Inline {
+				sum += p.Info().Bytes
+			}
+			seen[p.Info().ID] = true
+		}
+	}
+	for info, err := range w.blobs.List(ctx, "") {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		sum += info.Size
+	}
+	return sum
+}
+
+// forget lets all that was retired until now be swept.
+func (w *world) forget() {
+	w.t.Helper()
+	w.engine.cfg.Clock = func() time.Time { return time.Now().Add(time.Second) }
+	if _, err := w.engine.Sweep(context.Background()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) fork(source meta.RepoID, name, revision string) meta.Repo {
+	w.t.Helper()
+	r, err := w.engine.Fork(context.Background(), w.writer, w.view(source), ForkRequest{CreateRequest: CreateRequest{Name: name}, Revision: revision})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *world) purge(r meta.Repo) {
+	w.t.Helper()
+	ctx := context.Background()
+	if err := w.engine.Delete(ctx, w.writer, r); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := w.engine.Purge(ctx, w.writer, r); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// noise returns text that does not compress well.
+func noise(r *rand.Rand, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(33 + r.IntN(94))
+	}
+	return string(b)
+}
+
+// TestForksCompact makes forks of a large repository, commits to each, and
+// collects them all: together they take little more than the parent and what is
+// new, and they survive it. The long form is 1,000 forks of 500 MB.
+func TestForksCompact(t *testing.T) {
+	forks, size := 50, 1<<20
+	if soaking() {
+		forks, size = 1000, 500<<20
+	}
+	w := newWorld(t, options{garbage: time.Hour})
+	r := rand.New(rand.NewPCG(5, 5))
+	parent := w.create("parent")
+	g := newGitDir(t)
+	files := map[string]object.ID{}
+	const piece = 256 << 10
+	for i := range size / piece {
+		files[fmt.Sprint("big", i)] = g.put("blob", noise(r, piece))
+	}
+	first := g.commit("first", g.tree(files))
+	wantStatus(t, w.push(parent.ID, g.packOf(g.newIn(first)...), wire.Command{Ref: "refs/heads/main", New: first}), map[string]string{"refs/heads/main": ""})
+	w.collect(parent.ID, CollectOptions{Full: true})
+	w.forget()
+	alone := w.stored(parent.ID)
+	shared := w.db(parent.ID).Packs()[0].Info().ID
+
+	ids := []meta.RepoID{parent.ID}
+	var fresh int64
+	for i := range forks {
+		source := parent.ID
+		if i%10 == 9 {
+			source = ids[len(ids)-1] // a fork of a fork
+		}
+		fork := w.fork(source, fmt.Sprint("fork", i), "")
+		ids = append(ids, fork.ID)
+		before := len(w.db(fork.ID).Packs())
+		for k := range 20 {
+			w.commit(fork.ID, fmt.Sprint(i, " ", k), map[string]string{fmt.Sprint("own", k%3): noise(r, 200)})
+		}
+		for _, p := range w.db(fork.ID).Packs()[before:] {
+			fresh += p.Info().Bytes
+		}
+	}
+	for _, id := range ids[1:] {
+		res, err := w.engine.Collect(context.Background(), id, CollectOptions{Full: true})
+		if err != nil || res.PacksAfter != 1 || !res.Tidy {
+			t.Fatalf("fork: %+v, %v", res, err)
+		}
+		if w.db(id).Packs()[0].Info().ID != shared {
+			t.Fatal("a fork does not share the parent's pack any more")
+		}
+	}
+	w.forget()
+	if sum, most := w.stored(ids...), alone+alone/10+fresh; sum > most {
+		t.Errorf("%d forks and their parent take %d bytes; the parent %d, what is new %d", forks, sum, alone, fresh)
+	}
+	w.purge(parent)
+	w.purge(meta.Repo{ID: ids[1], Org: w.org, Name: "fork0"})
+	w.forget()
+	for i, id := range ids[2:] {
+		tip := w.ref(id, "refs/heads/main")
+		if err := complete(w.answer(id, tip)); err != nil {
+			t.Errorf("fork %d without its parent: %v", i, err)
+		}
+		if i < 3 || i == 8 {
+			w.clone(id, tip)
+			w.fsck(id)
+		}
+	}
+}
+
+// TestForkSheds collects a fork to which most of what it shares is dead.
+func TestForkSheds(t *testing.T) {
+	w := newWorld(t, options{inlineLimit: 1, garbage: time.Hour})
+	r := rand.New(rand.NewPCG(6, 6))
+	parent := w.create("parent")
+	small := w.commit(parent.ID, "small", map[string]string{"f": "small"})
+	large := w.commit(parent.ID, "large", map[string]string{"g": noise(r, 100<<10)})
+	most := w.fork(parent.ID, "most", large.String())
+	part := w.fork(parent.ID, "part", small.String())
+	for _, f := range []meta.Repo{most, part} {
+		w.commit(f.ID, "own", map[string]string{"h": "own"})
+	}
+	if res := w.collect(most.ID, CollectOptions{Full: true}); res.SharedPacks != 2 || res.PacksAfter != 1 {
+		t.Errorf("a fork that needs most of its source: %+v", res)
+	}
+	if res := w.collect(part.ID, CollectOptions{}); res.SharedPacks != 2 {
+		t.Errorf("not told to, a fork gave up what it shares: %+v", res)
+	}
+	res := w.collect(part.ID, CollectOptions{Full: true})
+	db := w.db(part.ID)
+	if res.SharedPacks != 0 || !res.Tidy || len(db.Packs()) != 1 || db.Has(large) || !db.Exact(0) || res.GarbageBytes != 0 {
+		t.Errorf("a fork that needs little of its source: %+v, %d packs", res, len(db.Packs()))
+	}
+	w.clone(part.ID, w.ref(part.ID, "refs/heads/main"))
+	w.purge(parent)
+	w.purge(most)
+	w.forget()
+	if sum := w.stored(part.ID); sum > 50<<10 {
+		t.Errorf("%d bytes are left for a fork that needs little", sum)
+	}
+	w.fsck(part.ID)
+	w.export(part.ID)
+}
