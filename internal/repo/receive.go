@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -138,6 +139,14 @@ func (r *receiver) haves(ctx context.Context, told map[object.ID]struct{}) ([]ob
 
 // Receive stores the pack and moves the refs.
 func (r *receiver) Receive(ctx context.Context, p *wire.Push, src io.Reader) (wire.PushResult, error) {
+	result, err := r.receive(ctx, p, src)
+	if errors.Is(err, syscall.ENOSPC) {
+		err = &wire.RefusalError{Reason: "the server has no space left and wrote nothing: tell its operator", Err: err}
+	}
+	return result, err
+}
+
+func (r *receiver) receive(ctx context.Context, p *wire.Push, src io.Reader) (wire.PushResult, error) {
 	ctx, done, err := r.engine.Begin(ctx)
 	if err != nil {
 		return wire.PushResult{}, err

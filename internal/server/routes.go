@@ -45,6 +45,11 @@ func (s *Server) observed(pick func(*http.Request) (string, http.Handler)) http.
 		r.Body = body
 		rec := &recorder{ResponseWriter: w, status: http.StatusOK}
 		start := time.Now()
+		if r.ContentLength != 0 {
+			// A body that nobody reads is waited for when the answer goes out. Whoever
+			// reads it moves the deadline. Not every ResponseWriter knows deadlines.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(s.cfg.IdleTimeout))
+		}
 		defer func() {
 			failure := recover()
 			if failure != nil && failure != http.ErrAbortHandler {

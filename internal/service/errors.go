@@ -3,6 +3,7 @@ package service
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -116,6 +117,8 @@ func Public(err error) *Error {
 		return &Error{Code: Invalid, Message: "the content is refused: it is part of an attack on SHA-1", Err: err}
 	case errors.Is(err, repo.ErrLeaseLost):
 		return &Error{Code: Unavailable, Message: "the server lost touch with its database; try again in a few seconds", Err: err}
+	case errors.Is(err, syscall.ENOSPC):
+		return &Error{Code: Unavailable, Message: "the server has no space left and wrote nothing: tell its operator", Err: err}
 	case errors.Is(err, meta.ErrUnavailable):
 		return &Error{Code: Unavailable, Message: "the server cannot reach its database; try again in a few seconds", Err: err}
 	}

@@ -201,7 +201,7 @@ func (s *Server) startKeepalive(ctx context.Context, side *pktline.Sideband) (st
 
 // refuse makes a RefusalError.
 func refuse(format string, args ...any) error {
-	return &RefusalError{fmt.Sprintf(format, args...)}
+	return &RefusalError{Reason: fmt.Sprintf(format, args...)}
 }
 
 // malformed makes a MalformedError.

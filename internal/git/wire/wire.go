@@ -75,10 +75,21 @@ type ShallowUpdate struct {
 // RefusalError is a request that cannot be granted. Reason is one sentence for
 // the person at the other end, sent as it is; implementations of [Uploader] and
 // [Receiver] return it where the client should know why.
-type RefusalError struct{ Reason string }
+type RefusalError struct {
+	Reason string
+	Err    error // the cause, for the log, or nil
+}
 
-// Error returns the reason.
-func (e *RefusalError) Error() string { return e.Reason }
+// Error returns the reason, and the cause.
+func (e *RefusalError) Error() string {
+	if e.Err != nil {
+		return e.Reason + ": " + e.Err.Error()
+	}
+	return e.Reason
+}
+
+// Unwrap returns the cause.
+func (e *RefusalError) Unwrap() error { return e.Err }
 
 // NotOurRefError says that a want is not reachable from any ref. The answer is
 // the same for an object that does not exist.

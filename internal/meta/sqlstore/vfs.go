@@ -136,6 +136,15 @@ func (f *file) Close() error {
 // SharedMemory implements vfs.FileSharedMemory.
 func (f *file) SharedMemory() vfs.SharedMemory { return f.shared }
 
+// WriteAt implements vfs.File: a full disk keeps its name.
+func (f *file) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.RandomFile.WriteAt(b, off)
+	if errors.Is(err, fsx.ErrNoSpace) {
+		err = vfs.SystemError(err, sqlite3.FULL)
+	}
+	return n, err
+}
+
 // Sync implements vfs.File.
 func (f *file) Sync(vfs.SyncFlag) error {
 	if err := f.RandomFile.Sync(); err != nil {
