@@ -15,8 +15,8 @@ import (
 const familyCommits = 20
 
 // family measures the bytes of a large repository with many forks that have
-// commits of their own, after compaction and collection, beside the parent and
-// what the forks added as git packs it.
+// commits of their own, as they are and after each kind of collection, beside the
+// parent and what the forks added as git packs it.
 func (b *bench) family(rows []row, mb, forks int) error {
 	p, err := prepare(filepath.Join(b.dir, "parent.pack"), mb*4, 250_000, false)
 	if err != nil {
@@ -49,54 +49,44 @@ func (b *bench) family(rows []row, mb, forks int) error {
 	if err := commitInForks(s, forks); err != nil {
 		return err
 	}
-	before, err := keptBytes(s)
-	if err != nil {
-		return err
-	}
 	added, err := b.added(s, p)
 	if err != nil {
 		return err
 	}
-	rows[1].Cairn = float64(before) / 1e6
-	start := time.Now()
-	if reason, err := compact(s); err != nil || reason != "" {
-		rows[0].Note = reason
-		return err
-	}
-	rows[3].Cairn = since(start) / 1e3
-	after, err := settled(s)
-	if err != nil {
-		return err
-	}
-	rows[0].compare(float64(after)/1e6, float64(parent+int64(forks)*added)/1e6)
+	ideal := float64(parent+int64(forks)*added) / 1e6
 	rows[0].Note = fmt.Sprintf("parent %d bytes, new objects %d bytes for each fork", parent, added)
-	rows[2].Cairn = float64(after-parent) / float64(forks*familyCommits)
+	for i, flags := range [][]string{nil, {}, {"--full"}} {
+		if flags != nil {
+			start := time.Now()
+			if rows[i].Note, err = compact(s, flags...); err != nil || rows[i].Note != "" {
+				return err
+			}
+			rows[3].Cairn += since(start) / 1e3
+		}
+		kept, err := keptBytes(s)
+		if err != nil {
+			return err
+		}
+		rows[i].compare(float64(kept)/1e6, ideal)
+	}
 	return nil
 }
 
-// keptBytes is all that a server keeps: its database and its packs.
+// keptBytes is all that a server keeps, its database and its packs, once it has
+// removed what it retired.
 func keptBytes(s *harness.Server) (int64, error) {
-	if err := restart(s); err != nil {
-		return 0, err
-	}
-	return stored(filepath.Join(s.Dir, "data"))
-}
-
-// settled waits until a server that collected has removed what it retired, at
-// most a minute, and returns what it keeps.
-func settled(s *harness.Server) (int64, error) {
 	last := int64(-1)
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Second) {
-		now, err := stored(filepath.Join(s.Dir, "data"))
-		if err != nil {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(3 * time.Second) {
+		if err := restart(s); err != nil {
 			return 0, err
 		}
-		if now == last {
-			break
+		now, err := stored(filepath.Join(s.Dir, "data"))
+		if err != nil || now == last {
+			return now, err
 		}
 		last = now
 	}
-	return keptBytes(s)
+	return last, nil
 }
 
 // commitInForks makes the commits of every fork over 8 connections.

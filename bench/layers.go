@@ -33,7 +33,7 @@ func (b *bench) layers(rows []row) error {
 	if err := b.pushOnTop(s, base, name); err != nil {
 		return err
 	}
-	if err := commitOnTop(s, name); err != nil {
+	if err := commitOnTop(s, name, b.size(2000, 200)); err != nil {
 		return err
 	}
 	single, err := b.single(remote)
@@ -53,7 +53,7 @@ func (b *bench) layers(rows []row) error {
 	if err := measure(rows[:4]); err != nil {
 		return err
 	}
-	if reason, err := compact(s); err != nil {
+	if reason, err := compact(s, "--full"); err != nil {
 		return err
 	} else if reason != "" {
 		for i := range rows[4:] {
@@ -63,12 +63,6 @@ func (b *bench) layers(rows []row) error {
 	}
 	return measure(rows[4:])
 }
-
-// layered is how many pushes and API commits go on top.
-const (
-	layeredPushes  = 200
-	layeredCommits = 2000
-)
 
 // pushOnTop makes small commits on top of a history with git and pushes each
 // alone.
@@ -84,7 +78,7 @@ func (b *bench) pushOnTop(s *harness.Server, base history, name string) error {
 	dir = filepath.Join(dir, "work.git")
 	w := newWords(7)
 	var input strings.Builder
-	for n := range layeredPushes {
+	for n := range b.size(200, 20) {
 		message, text := fmt.Sprintf("Push %d\n", n), w.text(60)
 		fmt.Fprintf(&input, "commit refs/heads/main\ncommitter Agent <agent@example.com> %d +0000\ndata %d\n%s\n", 1700000000+n, len(message), message)
 		if n == 0 {
@@ -108,11 +102,11 @@ func (b *bench) pushOnTop(s *harness.Server, base history, name string) error {
 	return nil
 }
 
-// commitOnTop adds commits of three changed files to main.
-func commitOnTop(s *harness.Server, name string) error {
+// commitOnTop adds n commits of three changed files to main.
+func commitOnTop(s *harness.Server, name string, n int) error {
 	token := s.Token(harness.Grant{Repo: name})
 	w := newWords(8)
-	_, err := alone(s.URL, layeredCommits, func() []byte {
+	_, err := alone(s.URL, n, func() []byte {
 		c := harness.Commit{Repo: name, Branch: "main", Message: "Save", Files: map[string]string{}}
 		for len(c.Files) < 3 {
 			c.Files[filePath(w.IntN(4000))] = w.text(60)
@@ -141,11 +135,11 @@ func (b *bench) single(remote string) (history, error) {
 }
 
 // compact has everything on a server's storage compacted and collected, without
-// grace. A reason means that the program cannot do it.
-func compact(s *harness.Server) (reason string, err error) {
+// grace, with further flags. A reason means that the program cannot do it.
+func compact(s *harness.Server, flags ...string) (reason string, err error) {
 	if _, err := s.Client("gc", "--help"); err != nil {
 		return "this program has no cairn gc", nil
 	}
-	_, err = s.Operate("gc", "--full", "--garbage-grace", "0s", "--unseen-grace", "0s")
+	_, err = s.Operate(append([]string{"gc", "--garbage-grace", "0s", "--unseen-grace", "0s"}, flags...)...)
 	return "", err
 }

@@ -31,13 +31,16 @@ func works(quick bool) []work {
 			each, {Work: "  server's peak memory", Unit: "MB", Less: true},
 		}
 	}
+	family := func(state string) row {
+		return row{Work: state, Unit: "MB", Beside: "parent + new objects as git packs them", Goal: "under 1.1 x", Target: 1 / 1.1, Less: true}
+	}
 	layered := func(state, goal string, target float64) []row {
 		one := row{Unit: "ms", Beside: "one pack on Cairn", Goal: goal, Target: target, Less: true}
-		size := row{Work: "  bytes", Unit: "MB", Beside: one.Beside, Less: true}
+		bytes := row{Work: "  bytes", Unit: "MB", Beside: one.Beside, Less: true}
 		shallow, whole := one, one
-		shallow.Work = "depth-1 fetch with 2,000 commits and 200 pushes on top, " + state
+		shallow.Work = "depth-1 fetch, " + size("2,000 commits and 200 pushes", "200 commits and 20 pushes") + " on top, " + state
 		whole.Work = "full clone of it, " + state
-		return []row{shallow, size, whole, size}
+		return []row{shallow, bytes, whole, bytes}
 	}
 	return []work{
 		{name: "list", rows: []row{
@@ -114,10 +117,9 @@ func works(quick bool) []work {
 		}, run: func(b *bench, r []row) error { return b.lazy(r, b.size(1_000_000, 200_000)) }},
 
 		{name: "family", rows: []row{
-			{Work: size("1,000 forks of 500 MB", "50 forks of 50 MB") + ", 20 commits each, collected", Unit: "MB", Beside: "parent + new objects as git packs them", Goal: "under 1.1 x", Target: 1 / 1.1, Less: true},
-			{Work: "  before compaction and collection", Unit: "MB", Less: true},
-			{Work: "  bytes over the parent's for each commit", Unit: "B", Less: true},
-			{Work: "  time of compaction and collection", Unit: "s", Less: true},
+			family(size("1,000 forks of 500 MB", "50 forks of 50 MB") + ", 20 commits each"),
+			family("  after cairn gc"), family("  after cairn gc --full"),
+			{Work: "  time of both", Unit: "s", Less: true},
 		}, run: func(b *bench, r []row) error { return b.family(r, b.size(500, 50), b.size(1000, 50)) }},
 	}
 }
