@@ -43,10 +43,12 @@ func newTokenRevoke(env Env) *cobra.Command {
 	var org, before string
 	var r service.Revocation
 	cmd := &cobra.Command{
-		Use: "revoke --org O [--repo R | --thread T | --sub S] [--before TIME]", Short: "Refuse tokens that were issued until now", Args: cobra.NoArgs,
-		Long: `Refuse every token of the org, or those for one repository, thread or subject, that
-was issued at or before TIME, whoever minted it. It works from the next request on.
-Tokens without an issue time are refused too.`,
+		Use: "revoke --org O [--repo R] [--thread T] [--sub S] [--before TIME]", Short: "Refuse tokens that were issued until now", Args: cobra.NoArgs,
+		Long: `Refuse every token of the org that was issued at or before TIME, whoever minted it; with
+--repo, --thread or --sub those that any of them covers. It works from the next request on.
+Tokens without an issue time are refused too. Issue times are whole seconds: without
+--before the command returns when the second is over, so that tokens minted after it are
+accepted.`,
 	}
 	load := settings(cmd, env, true)
 	f := cmd.Flags()
@@ -71,9 +73,13 @@ Tokens without an issue time are refused too.`,
 			}
 			r.Before = t
 		}
-		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
+		err := withStorage(c.Context(), env, load, func(st *server.Storage) error {
 			return operator(st, env).Revoke(c.Context(), name, r)
 		})
+		if err == nil && before == "" {
+			time.Sleep(r.Before.Truncate(time.Second).Add(time.Second).Sub(env.Now()))
+		}
+		return err
 	}
 	return cmd
 }

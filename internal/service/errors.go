@@ -118,7 +118,7 @@ func Public(err error) *Error {
 	case errors.Is(err, repo.ErrLeaseLost):
 		return &Error{Code: Unavailable, Message: "the server lost touch with its database; try again in a few seconds", Err: err}
 	case errors.Is(err, syscall.ENOSPC):
-		return &Error{Code: Unavailable, Message: "the server has no space left and wrote nothing: tell its operator", Err: err}
+		return &Error{Code: Unavailable, Message: "the server has no space left: tell its operator", Err: err}
 	case errors.Is(err, meta.ErrUnavailable):
 		return &Error{Code: Unavailable, Message: "the server cannot reach its database; try again in a few seconds", Err: err}
 	}

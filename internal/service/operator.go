@@ -130,8 +130,8 @@ func (o *Operator) SetMaxTTL(ctx context.Context, org string, ttl time.Duration)
 	return o.change(ctx, org, func(c *meta.Change) { c.SetMaxTTL = &ttl })
 }
 
-// Revocation names what tokens to refuse. Empty fields do not narrow it; at most
-// one of Repo, Thread and Subject may be set.
+// Revocation names what tokens to refuse: all of the org when no field is set,
+// else those that any of the set fields covers.
 type Revocation struct {
 	Repo, Thread, Subject string
 	// Before refuses tokens issued at or before it.
@@ -142,21 +142,21 @@ type Revocation struct {
 // issued at or before its time is refused from the next request on, whoever
 // minted it.
 func (o *Operator) Revoke(ctx context.Context, org string, r Revocation) error {
-	floor := meta.Floor{Kind: meta.FloorOrg, NotBefore: r.Before.Unix()}
-	set := 0
-	for _, f := range []struct {
-		kind   meta.FloorKind
-		target string
-	}{{meta.FloorRepo, r.Repo}, {meta.FloorThread, r.Thread}, {meta.FloorSubject, r.Subject}} {
-		if f.target != "" {
-			floor.Kind, floor.Target = f.kind, f.target
-			set++
+	var floors []meta.Floor
+	for _, f := range []meta.Floor{
+		{Kind: meta.FloorRepo, Target: r.Repo}, {Kind: meta.FloorThread, Target: r.Thread}, {Kind: meta.FloorSubject, Target: r.Subject},
+	} {
+		if f.Target != "" {
+			floors = append(floors, f)
 		}
 	}
-	if set > 1 {
-		return Refuse(Invalid, "revoke by one of repository, thread or subject at a time")
+	if len(floors) == 0 {
+		floors = []meta.Floor{{Kind: meta.FloorOrg}}
 	}
-	return o.change(ctx, org, func(c *meta.Change) { c.RaiseFloors = []meta.Floor{floor} })
+	for i := range floors {
+		floors[i].NotBefore = r.Before.Unix()
+	}
+	return o.change(ctx, org, func(c *meta.Change) { c.RaiseFloors = floors })
 }
 
 func (o *Operator) change(ctx context.Context, org string, fill func(*meta.Change)) error {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -194,8 +195,25 @@ func TestRevocation(t *testing.T) {
 	if c := open("q", "a"); c != superseded {
 		t.Errorf("revoked by org: %q", c)
 	}
-	if err := f.op.Revoke(ctx, "acme", Revocation{Repo: "r", Subject: "x", Before: now}); f.code(err) != Invalid {
-		t.Errorf("two targets: %v", err)
+}
+
+func TestRevocationOfSeveral(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	f.create("r")
+	f.create("q")
+	now := time.Now()
+	if err := f.op.Revoke(ctx, "acme", Revocation{Repo: "r", Subject: "b", Before: now}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		repo, sub string
+		want      Code
+	}{{"r", "a", Code(auth.TokenSuperseded)}, {"q", "b", Code(auth.TokenSuperseded)}, {"q", "a", ""}} {
+		token := f.token(f.key, auth.Claims{Repo: tc.repo, Subject: tc.sub, Scopes: everything, IssuedAt: now.Unix()})
+		if _, err := f.Open(ctx, token, tc.repo, auth.GitRead); f.code(err) != tc.want {
+			t.Errorf("%s of %s: %v, want %q", tc.sub, tc.repo, err, tc.want)
+		}
 	}
 }
 
@@ -290,6 +308,7 @@ func TestPublic(t *testing.T) {
 		{&repo.InvalidError{Reason: "no"}, Invalid, 400},
 		{object.CheckPath("../x"), Invalid, 400},
 		{object.ErrCollision, Invalid, 400},
+		{syscall.ENOSPC, Unavailable, 503},
 		{&policy.OpError{Op: "x", Problem: "is not known"}, Invalid, 400},
 		{repo.ErrLeaseLost, Unavailable, 503},
 		{meta.ErrUnavailable, Unavailable, 503},
