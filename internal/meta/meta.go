@@ -42,7 +42,8 @@ var (
 	// ErrNotApplied says that a Change certainly had no effect, because it was
 	// cancelled or refused before it reached a transaction.
 	ErrNotApplied = errors.New("change not applied")
-	// ErrUnavailable says that the engine cannot answer now; retry later.
+	// ErrUnavailable says that the engine cannot answer now; retry later. An
+	// embedded engine whose disk is full says syscall.ENOSPC instead.
 	ErrUnavailable = errors.New("metadata store unavailable")
 	// ErrCorrupt says that rows which others name are missing or unreadable.
 	ErrCorrupt = errors.New("metadata corrupt")

@@ -141,7 +141,7 @@ func (r *receiver) haves(ctx context.Context, told map[object.ID]struct{}) ([]ob
 func (r *receiver) Receive(ctx context.Context, p *wire.Push, src io.Reader) (wire.PushResult, error) {
 	result, err := r.receive(ctx, p, src)
 	if errors.Is(err, syscall.ENOSPC) {
-		err = &wire.RefusalError{Reason: "the server has no space left and wrote nothing: tell its operator", Err: err}
+		err = &wire.RefusalError{Reason: "the server has no space left: tell its operator", Err: err}
 	}
 	return result, err
 }

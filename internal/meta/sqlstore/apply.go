@@ -48,10 +48,7 @@ func (s *Store) runBatch(jobs []*job) {
 		}
 		return
 	}
-	if f != faultOther {
-		err = fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
-	}
-	if !sent {
+	if err = f.place(err); !sent {
 		err = fmt.Errorf("%w: %w", meta.ErrNotApplied, err)
 	}
 	for _, j := range jobs {

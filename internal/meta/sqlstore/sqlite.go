@@ -116,6 +116,9 @@ func (e *sqliteEngine) sort(err error) fault {
 	if errors.Is(err, sqlite3.CONSTRAINT_PRIMARYKEY) {
 		return faultRetry
 	}
+	if errors.Is(err, sqlite3.FULL) {
+		return faultFull
+	}
 	return faultOther
 }
 

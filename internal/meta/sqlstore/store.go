@@ -17,6 +17,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/meta"
@@ -67,7 +68,19 @@ const (
 	faultOther       fault = iota
 	faultRetry             // rolled back because of another transaction: run it again
 	faultUnavailable       // the database does not answer
+	faultFull              // the database has no space left
 )
+
+// place gives an error with a fault its place in the contract.
+func (f fault) place(err error) error {
+	switch f {
+	case faultOther:
+		return err
+	case faultFull:
+		return fmt.Errorf("%w: %w", syscall.ENOSPC, err)
+	}
+	return fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
+}
 
 // txn is one write transaction.
 type txn interface {
@@ -149,10 +162,7 @@ func (s *Store) fail(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("metadata query: %w", context.Cause(ctx))
 	}
-	if s.engine.sort(err) != faultOther {
-		return fmt.Errorf("%w: %w", meta.ErrUnavailable, err)
-	}
-	return fmt.Errorf("metadata query: %w", err)
+	return fmt.Errorf("metadata query: %w", s.engine.sort(err).place(err))
 }
 
 // Ping implements meta.Store.

@@ -1,9 +1,11 @@
 package sqlstore_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,4 +64,27 @@ func TestVFSWritesPlainFiles(t *testing.T) {
 		t.Errorf("orgs %v, %v", orgs, err)
 	}
 	integrity(t, filepath.Join(root, "meta.db"))
+}
+
+// TestFullDisk: a change that finds no space says so, changes nothing, and goes
+// through once there is some.
+func TestFullDisk(t *testing.T) {
+	var full atomic.Bool
+	fsys := fsx.NewFault(fsx.NewMem(), func(op fsx.Op, _ string) error {
+		if full.Load() && op == fsx.OpWrite {
+			return fsx.ErrNoSpace
+		}
+		return nil
+	})
+	s := openOn(t, fsys, nil)
+	create := meta.Change{Org: meta.OrgID(meta.NewID(time.Now())), CreateOrg: &meta.Org{Name: "acme"}}
+	full.Store(true)
+	if _, err := s.Apply(t.Context(), create); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a change on a full disk: %v, want ENOSPC", err)
+	}
+	full.Store(false)
+	if orgs, err := s.ListOrgs(t.Context(), "", 10); err != nil || len(orgs) != 0 {
+		t.Errorf("orgs %v, %v; want none", orgs, err)
+	}
+	apply(t, s, create)
 }
