@@ -205,6 +205,37 @@ func peakMemory(pid int) float64 {
 	return 0
 }
 
+// cpuTime is the processor time that a process has used, in ms; 0 where the system
+// does not tell.
+func cpuTime(pid int) float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	const tick = 10 // ms, everywhere that Linux runs Go
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return tick * (user + system)
+}
+
+// each notes on a row what processor time the server and this program used for
+// each of n requests since before, which is what a rate comes to when others use
+// the machine too.
+func (r *row) each(s *harness.Server, before cpuUse, n int) {
+	now := usedBy(s)
+	r.Note = fmt.Sprintf("processor time for each: server %.2f ms, client %.2f ms", (now.server-before.server)/float64(n), (now.client-before.client)/float64(n))
+}
+
+// cpuUse is the processor time that the server and this program have used, in ms.
+type cpuUse struct{ server, client float64 }
+
+func usedBy(s *harness.Server) cpuUse { return cpuUse{cpuTime(s.PID()), cpuTime(os.Getpid())} }
+
 // stored is the size of all files below a directory, in bytes.
 func stored(dir string) (int64, error) {
 	total := int64(0)

@@ -76,7 +76,10 @@ func (b *bench) creating(rows []row, fork bool) error {
 	more := func() (float64, error) {
 		requests := creations(s, "made", made, n, source)
 		made += n
-		return together(s.URL, 8, spread(requests, 8))
+		before := usedBy(s)
+		rate, err := together(s.URL, 8, spread(requests, 8))
+		rows[0].each(s, before, n)
+		return rate, err
 	}
 	if _, err := more(); err != nil { // what the first ones cost is not theirs
 		return err

@@ -95,7 +95,9 @@ func (b *bench) commitsAlone(r *row) error {
 	round := 0
 	return b.beside(r, func() (float64, error) {
 		round++
-		times, err := alone(b.shared.URL, b.size(1000, 300), commits(b.shared, h.name, fmt.Sprintf("alone%d", round))(0))
+		before, n := usedBy(b.shared), b.size(1000, 300)
+		times, err := alone(b.shared.URL, n, commits(b.shared, h.name, fmt.Sprintf("alone%d", round))(0))
+		r.each(b.shared, before, n)
 		if err != nil {
 			return 0, err
 		}
@@ -112,6 +114,9 @@ func (b *bench) commitsTogether(r *row) error {
 	round := 0
 	return b.beside(r, func() (float64, error) {
 		round++
-		return b.rate(b.shared.URL, 8, commits(b.shared, h.name, fmt.Sprintf("together%d", round)))
+		before, start := usedBy(b.shared), time.Now()
+		rate, err := b.rate(b.shared.URL, 8, commits(b.shared, h.name, fmt.Sprintf("together%d", round)))
+		r.each(b.shared, before, max(1, int(rate*time.Since(start).Seconds())))
+		return rate, err
 	}, nil)
 }
