@@ -32,11 +32,14 @@ func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *o
 	if (added == nil) != (c.AddPack == nil) {
 		return
 	}
-	did := &applied{entries: make([]meta.RefLogEntry, len(c.Refs)), untidy: c.Untidy, pack: added}
-	for i, w := range c.Refs {
-		did.entries[i] = meta.RefLogEntry{
-			Version: verdict.Version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled, At: verdict.At,
+	did := &applied{entries: make([]meta.RefLogEntry, 0, len(c.Refs)), untidy: c.Untidy, pack: added}
+	for _, w := range c.Refs {
+		if w.VerifyOnly {
+			continue
 		}
+		did.entries = append(did.entries, meta.RefLogEntry{
+			Version: verdict.Version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled, At: verdict.At,
+		})
 	}
 	f := &e.feed
 	f.mu.Lock()

@@ -142,7 +142,12 @@ func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Ch
 		if err != nil && refused == nil {
 			refused = err
 		}
-		if err != nil || current == ref.New {
+		if err != nil {
+			continue
+		}
+		if current == ref.New {
+			// It must still be so when the others move.
+			c.Refs = append(c.Refs, meta.RefWrite{Name: ref.Name, Old: current, VerifyOnly: true})
 			continue
 		}
 		c.Refs = append(c.Refs, meta.RefWrite{Name: ref.Name, Old: current, New: ref.New, Peeled: d.peeled})

@@ -166,8 +166,8 @@ func (w *worker) commit(ctx context.Context, t *track, size int) error {
 	next := w.line(t, mainRef).Saved(path, text)
 	return w.operate(ctx, "commit", t, func(id meta.RepoID) (state, error) {
 		got, err := w.stack.Commit(ctx, id, "main", nil, path, text)
-		if err == nil && got != next.Tip {
-			return state{}, &lostError{fmt.Sprintf("commit %s was made, %s was to be", got, next.Tip)}
+		if err == nil && got.Commit != next.Tip {
+			return state{}, &lostError{fmt.Sprintf("commit %s was made, %s was to be", got.Commit, next.Tip)}
 		}
 		return was.with(map[string]object.ID{mainRef: next.Tip}), err
 	}, next)

@@ -40,6 +40,8 @@ type Options struct {
 	FS fsx.FS
 	// Blobs, when set, wraps the blob store.
 	Blobs func(blob.Store) blob.Store
+	// Meta, when set, wraps the metadata store.
+	Meta func(meta.Store) meta.Store
 	// Postgres, when set, is the address of the database to use instead.
 	Postgres string
 	// Inline is the size in bytes up to which a pack is a row; 0 is the default.
@@ -108,6 +110,9 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err != nil {
 		s.Meta = nil
 		return nil, fmt.Errorf("open metadata: %w", err)
+	}
+	if o.Meta != nil {
+		s.Meta = o.Meta(s.Meta)
 	}
 	if s.Blobs, err = dir.Open(o.FS); err != nil {
 		return nil, fmt.Errorf("open blobs: %w", err)
@@ -216,25 +221,24 @@ func (s *Stack) Push(ctx context.Context, id meta.RepoID, p *wire.Push, pack []b
 
 // Commit writes one file upon a branch through the commit API. expected may be
 // nil.
-func (s *Stack) Commit(ctx context.Context, id meta.RepoID, branch string, expected *object.ID, path, text string) (object.ID, error) {
+func (s *Stack) Commit(ctx context.Context, id meta.RepoID, branch string, expected *object.ID, path, text string) (repo.CommitResult, error) {
 	v, err := s.View(ctx, id)
 	if err != nil {
-		return object.Zero, err
+		return repo.CommitResult{}, err
 	}
 	contents := s.Engine.NewContents()
 	defer contents.Close()
 	content := contents.New()
 	if _, err := io.WriteString(content, text); err != nil {
-		return object.Zero, err
+		return repo.CommitResult{}, err
 	}
 	if err := content.Close(); err != nil {
-		return object.Zero, err
+		return repo.CommitResult{}, err
 	}
-	res, err := s.Engine.Commit(ctx, Writer, v, repo.CommitRequest{
+	return s.Engine.Commit(ctx, Writer, v, repo.CommitRequest{
 		TargetBranch: branch, Expected: expected, Message: "Save " + path, Author: Someone, Committer: Someone,
 		Files: []repo.FileEdit{{Path: path, Content: content}}, Contents: contents,
 	})
-	return res.Commit, err
 }
 
 // Someone signs all commits.
