@@ -310,6 +310,10 @@ func abortAll(ctx context.Context, made []*madePack) {
 	}
 }
 
+// scattered is over how many packs the objects of one folded pack are spread for
+// git, which tries no deltas between objects that lie whole in the same pack.
+const scattered = 8
+
 // materialise gives git the own packs as files.
 func (c *collection) materialise(ctx context.Context) (*gitcmd.Dir, error) {
 	dir, err := gitcmd.NewDir(c.engine.cfg.Scratch)
@@ -318,8 +322,15 @@ func (c *collection) materialise(ctx context.Context) (*gitcmd.Dir, error) {
 	}
 	for _, place := range c.own {
 		p := c.db.Pack(place)
-		if err = ctx.Err(); err == nil {
+		switch {
+		case p.Index().Count() == 0:
+		case p.Info().Class == meta.PackFolded:
+			err = c.scatter(ctx, dir, place)
+		default:
 			err = dir.AddPack(p.Index().PackChecksum(), p, p.Index().Bytes())
+		}
+		if err == nil {
+			err = ctx.Err()
 		}
 		if err != nil {
 			dir.Close()
@@ -327,6 +338,31 @@ func (c *collection) materialise(ctx context.Context) (*gitcmd.Dir, error) {
 		}
 	}
 	return dir, nil
+}
+
+// scatter gives git one pack as several.
+func (c *collection) scatter(ctx context.Context, dir *gitcmd.Dir, place int32) error {
+	for k := range scattered {
+		set := graph.NewObjectSet(c.db)
+		for pos := k; pos < c.db.Pack(place).Index().Count(); pos += scattered {
+			set.Add(odb.Loc{Pack: place, Pos: int32(pos)})
+		}
+		if set.Len() == 0 {
+			continue
+		}
+		made, err := c.engine.copyObjects(ctx, meta.PackFolded, set)
+		if err != nil {
+			return err
+		}
+		pending, err := made.file.Pending(made.index)
+		if err == nil {
+			err = dir.AddPack(made.index.PackChecksum(), pending, made.index.Bytes())
+		}
+		if err := errors.Join(err, made.file.Abort(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // repackTimeout bounds one run of git pack-objects.

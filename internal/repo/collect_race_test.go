@@ -232,10 +232,10 @@ func (r *race) maintain() {
 	}
 }
 
-// TestCollectionRaces lets writers, clones, forks, folds, collections and sweeps
+// TestSoakCollection lets writers, clones, forks, folds, collections and sweeps
 // without grace run at once: no clone misses anything, and what was acknowledged
 // last is there.
-func TestCollectionRaces(t *testing.T) {
+func TestSoakCollection(t *testing.T) {
 	length := 3 * time.Second
 	if soaking() {
 		length = 10 * time.Minute

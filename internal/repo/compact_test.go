@@ -74,6 +74,9 @@ func TestFoldPushes(t *testing.T) {
 			data = g.packOf(g.newIn(tip)...) // all of it once more
 		}
 		wantStatus(t, w.push(r.ID, data, wire.Command{Ref: "refs/heads/main", Old: old, New: tip}), map[string]string{"refs/heads/main": ""})
+		if db := w.db(r.ID); n%20 != 0 && !db.Exact(int32(len(db.Packs())-1)) {
+			t.Fatalf("the pack of a thin push of %s is not exact", tip)
+		}
 	}
 	before := w.db(r.ID)
 	if len(before.Packs()) < foldAt {
@@ -94,7 +97,7 @@ func TestFoldPushes(t *testing.T) {
 	if objects != unique {
 		t.Errorf("%d objects are stored, the history has %d", objects, unique)
 	}
-	if w.deltas(r.ID) < 50 {
+	if w.deltas(r.ID) < 20 {
 		t.Errorf("%d deltas are left", w.deltas(r.ID))
 	}
 	w.fsck(r.ID)

@@ -183,14 +183,22 @@ type madePack struct {
 
 // copyPack makes a pack of stored objects, compressed as they are.
 func (e *Engine) copyPack(ctx context.Context, v *View, class meta.PackClass, set *graph.ObjectSet) (*madePack, error) {
+	made, err := e.copyObjects(ctx, class, set)
+	if err == nil && made.file.Large() {
+		if made.table, err = commitTable(ctx, v, made.index); err != nil {
+			made.file.Abort(ctx)
+		}
+	}
+	return made, err
+}
+
+// copyObjects is copyPack without the commit table.
+func (e *Engine) copyObjects(ctx context.Context, class meta.PackClass, set *graph.ObjectSet) (*madePack, error) {
 	made := &madePack{file: e.cfg.ODB.NewPack(class)}
 	out := packer{ctx: ctx, db: set.DB(), set: set, ofs: true, index: make([]pack.IndexEntry, 0, set.Len())}
 	sum, err := out.write(made.file)
 	if err == nil {
 		made.index, err = pack.ParseIndex(pack.BuildIndex(out.index, sum))
-	}
-	if err == nil && made.file.Large() {
-		made.table, err = commitTable(ctx, v, made.index)
 	}
 	if err != nil {
 		made.file.Abort(ctx)

@@ -74,10 +74,10 @@ func noise(r *rand.Rand, n int) string {
 	return string(b)
 }
 
-// TestForksCompact makes forks of a large repository, commits to each, and
+// TestSoakForks makes forks of a large repository, commits to each, and
 // collects them all: together they take little more than the parent and what is
 // new, and they survive it. The long form is 1,000 forks of 500 MB.
-func TestForksCompact(t *testing.T) {
+func TestSoakForks(t *testing.T) {
 	forks, size := 50, 1<<20
 	if soaking() {
 		forks, size = 1000, 500<<20

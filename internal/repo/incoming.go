@@ -75,10 +75,52 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 	if in.index, err = pack.ParseIndex(idx.Bytes()); err != nil {
 		return fmt.Errorf("index pack: %w", err)
 	}
+	if types, err = in.strip(ctx, e, types); err != nil {
+		return err
+	}
 	if in.conn, err = connect(ctx, v, db, in.index, types, &c.links); err != nil {
 		return err
 	}
 	return in.open(ctx, v, c.commits)
+}
+
+// stripMax is the size in bytes up to which a completed pack is made without the
+// bases that completed it.
+const stripMax = 8 << 20
+
+// strip takes the bases out of a pack that was thin: what was a delta upon one
+// is stored whole. The pack then holds what is new and nothing else, so that it
+// may be exact. It returns the types by the new index.
+func (in *incoming) strip(ctx context.Context, e *Engine, types []object.Type) ([]object.Type, error) {
+	if len(in.bases) == 0 || in.file.Size() > stripMax {
+		return types, nil
+	}
+	pending, err := in.file.Pending(in.index)
+	if err != nil {
+		return nil, fmt.Errorf("open received pack: %w", err)
+	}
+	empty, err := e.cfg.ODB.Open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	set := graph.NewObjectSet(empty.With(pending))
+	left := types[:0:0]
+	for pos, t := range types {
+		if _, base := in.bases[in.index.ID(pos)]; !base {
+			set.Add(odb.Loc{Pos: int32(pos)})
+			left = append(left, t)
+		}
+	}
+	made, err := e.copyObjects(ctx, meta.PackReceive, set)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.file.Abort(ctx); err != nil {
+		return nil, err
+	}
+	in.file, in.index = made.file, made.index
+	clear(in.bases)
+	return left, nil
 }
 
 // base returns what deltas of a thin pack may be against: what the repository
