@@ -70,8 +70,10 @@ func (s *shop) steps(ctx context.Context) error {
 		func() error { return w.fork(ctx, first) },
 		func() error { return w.push(ctx, first, mainRef, stack.Line{}, 2, 3<<10) },
 		func() error { return w.move(ctx, first, map[string]object.ID{"refs/heads/side": object.Zero}) },
+		func() error { return w.collect(ctx, first) },
 		func() error { return w.remove(ctx, w.tracks[1]) },
 		func() error { return w.remove(ctx, w.tracks[1]) },
+		func() error { return w.push(ctx, first, mainRef, w.line(first, mainRef), 1, 200) },
 		func() error { return w.sweep(ctx) },
 	} {
 		var lost *lostError
@@ -200,6 +202,7 @@ func (s *shop) after(ctx context.Context) error {
 		s.worker.push(ctx, first, mainRef, s.worker.line(first, mainRef), 3, 2<<10),
 		s.worker.commit(ctx, first, 100),
 		s.worker.fork(ctx, first),
+		s.worker.collect(ctx, first),
 	); err != nil {
 		return err
 	}
@@ -249,8 +252,8 @@ func kinds() []kind {
 func TestEveryFault(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			t.Run("opening", func(t *testing.T) { k.test(t, true, 12) })
-			t.Run("working", func(t *testing.T) { k.test(t, false, 60) })
+			t.Run("opening", func(t *testing.T) { k.test(t, true, 8) })
+			t.Run("working", func(t *testing.T) { k.test(t, false, 40) })
 		})
 	}
 }

@@ -323,7 +323,7 @@ func (p *plant) operate(t *testing.T, workers, rounds, steps int, deep int64) fi
 
 // TestPowerLoss takes the power at every sync of a workload.
 func TestPowerLoss(t *testing.T) {
-	workers, rounds, steps, clones, deep := 2, 2, 35, 1, int64(40)
+	workers, rounds, steps, clones, deep := 2, 2, 25, 1, int64(50)
 	if soak() {
 		workers, rounds, steps, clones, deep = 4, 6, 60, 6, 10
 	}

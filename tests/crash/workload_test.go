@@ -205,6 +205,15 @@ func (w *worker) remove(ctx context.Context, t *track) error {
 	})
 }
 
+// collect compacts a repository, which changes nothing that can be seen.
+func (w *worker) collect(ctx context.Context, t *track) error {
+	was := t.now()
+	return w.operate(ctx, "collect", t, func(id meta.RepoID) (state, error) {
+		_, err := w.stack.Engine.Collect(ctx, id, repo.CollectOptions{Full: true})
+		return was, err
+	})
+}
+
 // sweep removes what is not used any more.
 func (w *worker) sweep(ctx context.Context) error {
 	w.clock.Pass(10 * time.Minute)
@@ -254,7 +263,7 @@ func (w *worker) step(ctx context.Context) error {
 			from = l
 		}
 	}
-	switch n := w.rand.IntN(24); {
+	switch n := w.rand.IntN(25); {
 	case n < 5:
 		return w.push(ctx, t, ref, from, 1+w.rand.IntN(2), 200)
 	case n < 10:
@@ -278,6 +287,8 @@ func (w *worker) step(ctx context.Context) error {
 			return err
 		}
 		return w.remove(ctx, t)
+	case n < 24:
+		return w.collect(ctx, t)
 	default:
 		return w.sweep(ctx)
 	}

@@ -129,17 +129,38 @@ func (s *Stack) Export(ctx context.Context, id meta.RepoID, dir string) error {
 	return err
 }
 
-// Git runs git in a directory with none of the machine's configuration.
+// Git runs git in a directory with none of the machine's configuration, and
+// returns its output without surrounding space.
 func Git(dir string, input []byte, args ...string) (string, error) {
+	return GitWith(dir, nil, input, args...)
+}
+
+// GitWith is Git with further variables.
+func GitWith(dir string, env []string, input []byte, args ...string) (string, error) {
+	out, err := git(dir, env, input, args...)
+	return strings.TrimSpace(string(out)), err
+}
+
+// GitRaw is Git with its output as it is.
+func GitRaw(dir string, input []byte, args ...string) ([]byte, error) {
+	return git(dir, nil, input, args...)
+}
+
+func git(dir string, env []string, input []byte, args ...string) ([]byte, error) {
 	cmd := exec.Command("git", args...)
 	cmd.Dir = dir
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C"}
+	when := fmt.Sprintf("%d %s", Someone.When, Someone.Zone)
+	cmd.Env = append([]string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+		"GIT_AUTHOR_NAME=" + Someone.Name, "GIT_AUTHOR_EMAIL=" + Someone.Email, "GIT_AUTHOR_DATE=" + when,
+		"GIT_COMMITTER_NAME=" + Someone.Name, "GIT_COMMITTER_EMAIL=" + Someone.Email, "GIT_COMMITTER_DATE=" + when,
+	}, env...)
 	cmd.Stdin = bytes.NewReader(input)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, errs.Bytes())
+		return nil, fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, errs.Bytes())
 	}
-	return strings.TrimSpace(string(out)), nil
+	return out, nil
 }

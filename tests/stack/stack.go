@@ -123,6 +123,7 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 	objects := odb.New(odb.Config{Meta: s.Meta, Blobs: s.Blobs, Scratch: s.dir, Process: s.VFS, InlineLimit: o.Inline, CacheBytes: 8 << 20})
 	s.Engine = repo.New(repo.Config{
 		Meta: s.Meta, Blobs: s.Blobs, ODB: objects, Process: s.VFS, Scratch: s.dir, Clock: clock.Now, CacheBytes: 8 << 20, Grace: 1, Lease: Lease,
+		GarbageGrace: time.Hour,
 	})
 	v, err := s.Meta.Apply(ctx, meta.Change{Org: Org, CreateOrg: &meta.Org{ID: Org, Name: "acme"}})
 	if err != nil {
