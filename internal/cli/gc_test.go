@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -69,6 +71,15 @@ func TestGC(t *testing.T) {
 	}
 	if out := op.must("gc", "--full"); !strings.Contains(out, "acme/r: repack: ") || !strings.Contains(out, "1 repositories, 1 changed") {
 		t.Errorf("gc prints %q", out)
+	}
+	res, err := http.Get(client.vars["CAIRN_URL"] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || !strings.Contains(string(text), "\ncairn_repacks_total 0\n") || !strings.Contains(string(text), "\ncairn_compaction_failures_total 0\n") {
+		t.Errorf("the server's figures lack those of compaction (%v)", err)
 	}
 	op.refused(4, "", "gc", "--org", "acme", "--repo", "absent")
 	op.refused(2, "--org", "gc", "--repo", "r")
