@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -125,7 +126,7 @@ func (b *bench) beside(r *row, cairn, peer func() (float64, error)) error {
 }
 
 // together sends requests over connections until each next has no more, and
-// returns the number of answers a second.
+// returns the number of answers a second. The answer to a fetch must have a pack.
 func together(base string, connections int, next func(connection int) func() []byte) (float64, error) {
 	var done atomic.Int64
 	var wait sync.WaitGroup
@@ -141,7 +142,11 @@ func together(base string, connections int, next func(connection int) func() []b
 			defer c.Close()
 			request := next(i)
 			for req := request(); req != nil; req = request() {
-				if _, err := c.do(req); err != nil {
+				_, err := c.do(req)
+				if err == nil && bytes.Contains(req, []byte("command=fetch")) {
+					_, err = packed(c.head)
+				}
+				if err != nil {
 					failures <- fmt.Errorf("%w: %.300q", err, c.head)
 					return
 				}

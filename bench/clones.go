@@ -63,8 +63,12 @@ func (b *bench) clones(rows []row, mb, clients, peerClients int) error {
 	// bytes a second, when every client asks once
 	throughput := func(base string, n int, req []byte) (float64, error) {
 		start := time.Now()
+		before := received.Load()
 		if _, err := together(base, n, once(req)); err != nil {
 			return 0, err
+		}
+		if got := received.Load() - before; got < int64(n)*p.size {
+			return 0, fmt.Errorf("%w: %d bytes came in %d clones of %d", errAnswer, got, n, p.size)
 		}
 		return float64(n) * float64(p.size) / 1e6 / time.Since(start).Seconds(), nil
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // conn is an HTTP/1.1 client connection that costs as little as possible, so that
@@ -20,6 +21,9 @@ type conn struct {
 	in   *bufio.Reader
 	head []byte // the first bytes of the last answer's body, at most headSize
 }
+
+// received is how many bytes of bodies all conns have read.
+var received atomic.Int64
 
 // headSize is how much of an answer a conn keeps.
 const headSize = 16 << 10
@@ -91,6 +95,7 @@ func (c *conn) answer() (int64, error) {
 		}
 	}
 	n, err := c.body(length, chunked)
+	received.Add(n)
 	if err != nil {
 		return n, fmt.Errorf("read the answer's body: %w", err)
 	}
