@@ -2,12 +2,20 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
 	"time"
 )
+
+// listen takes the TCP address that clients use.
+func listen(address string) (net.Listener, error) {
+	conf := net.ListenConfig{Control: limitUnsent}
+	conf.SetMultipathTCP(false) // which does not pass the limit on to connections
+	return conf.Listen(context.Background(), "tcp", address)
+}
 
 // tlsRecord is the first byte of a TLS connection (a handshake record); no HTTP
 // request begins with it.

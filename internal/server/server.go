@@ -128,7 +128,7 @@ func (s *Server) ReloadTLS() error {
 // Listen takes the addresses, so that URL is known, and starts what runs beside
 // requests. Connections are answered once Serve is called.
 func (s *Server) Listen() error {
-	ln, err := net.Listen("tcp", s.cfg.Listen)
+	ln, err := listen(s.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", s.cfg.Listen, err)
 	}
