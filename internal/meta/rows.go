@@ -211,7 +211,10 @@ const (
 
 // Pack describes one immutable pack.
 type Pack struct {
-	ID    PackID
+	ID PackID
+	// Repo is the repository whose Change added the pack, and CreatedAt when that
+	// was; the store sets both. A fork has packs of other repositories.
+	Repo  RepoID
 	Class PackClass
 	// Inline says that the bytes are a row of meta (SmallPacks); otherwise they
 	// are blobs under Key with the suffixes ".pack", ".idx" and ".graph".

@@ -132,8 +132,8 @@ func TestDamagedBlobs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Apply(meta.Change{Org: s.Org, Repo: id, AddPack: w, Untidy: true})
-			f.Published(idx)
+			v := s.Apply(meta.Change{Org: s.Org, Repo: id, AddPack: w, Untidy: true})
+			f.Published(idx, id, v.At)
 			key := blob.Key(w.Key + suffix)
 			o, err := s.Blobs.Open(ctx, key)
 			if err != nil {
@@ -211,8 +211,8 @@ func TestPackFile(t *testing.T) {
 			stored := 0
 			switch end {
 			case "publish":
-				base.Apply(meta.Change{Org: base.Org, Repo: id, AddPack: w, Untidy: true})
-				f.Published(idx)
+				v := base.Apply(meta.Change{Org: base.Org, Repo: id, AddPack: w, Untidy: true})
+				f.Published(idx, id, v.At)
 				stored = 3
 				db, err := store.Open(ctx, base.Row(id).PackSet)
 				if err != nil {

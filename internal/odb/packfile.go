@@ -145,10 +145,9 @@ type Contents struct {
 // Finish makes a large pack durable, with its index and its commit table (the
 // graph file; not used for a small pack), and returns the row for a Change.
 func (f *PackFile) Finish(ctx context.Context, idx *pack.Index, graph []byte, c Contents) (*meta.PackWrite, error) {
-	now := time.Now()
 	f.info = meta.Pack{
-		ID: meta.PackID(meta.NewID(now)), Class: f.class, Inline: f.file == nil, Bytes: f.size, Objects: int64(idx.Count()),
-		Exact: c.Exact, Tips: c.Tips, Boundary: c.Boundary, CreatedAt: now,
+		ID: meta.PackID(meta.NewID(time.Now())), Class: f.class, Inline: f.file == nil, Bytes: f.size, Objects: int64(idx.Count()),
+		Exact: c.Exact, Tips: c.Tips, Boundary: c.Boundary,
 	}
 	if f.file == nil {
 		return &meta.PackWrite{Pack: f.info, Data: f.mem}, nil
@@ -184,10 +183,12 @@ func (f *PackFile) upload(ctx context.Context, idx *pack.Index, graph []byte) er
 	return nil
 }
 
-// Published ends a pack whose Change was applied: what is known of it stays
-// cached, the scratch file goes. It returns a small pack as it is opened from
-// then on, and nil for a large one.
-func (f *PackFile) Published(idx *pack.Index) *Pack {
+// Published ends a pack whose Change was applied, at that time and by that
+// repository: what is known of it stays cached, as its row says it; the scratch
+// file goes. It returns a small pack as it is opened from then on, and nil for a
+// large one.
+func (f *PackFile) Published(idx *pack.Index, repo meta.RepoID, at time.Time) *Pack {
+	f.info.Repo, f.info.CreatedAt = repo, at
 	var p *Pack
 	if f.file == nil {
 		// It was opened before, so that it opens now; else it is read again.

@@ -282,7 +282,7 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		if verdict.Applied {
 			e.rules.applied(r.ID, verdict.Version, false)
 			for _, m := range made {
-				m.file.Published(m.index)
+				m.file.Published(m.index, r.ID, verdict.At)
 			}
 			e.countReplaced(db, p)
 			return true, nil

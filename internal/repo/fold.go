@@ -24,9 +24,9 @@ const (
 )
 
 // inherited reports whether a fork has the pack from its source: those stay as
-// they are, shared.
+// they are, shared. Times would not tell it: clocks differ.
 func inherited(r meta.Repo, p *meta.Pack) bool {
-	return r.Source != 0 && !p.CreatedAt.After(r.CreatedAt)
+	return p.Repo != 0 && p.Repo != r.ID
 }
 
 // inTail reports whether a pack of a repository is one that folding may take.

@@ -52,8 +52,8 @@ type Update struct {
 	Untidy      bool
 	Idempotency *meta.Idempotency
 
-	pending   *odb.Pack        // Pack as it is read before it is visible
-	published func() *odb.Pack // called once Pack is visible; returns it if it is open
+	pending   *odb.Pack                    // Pack as it is read before it is visible
+	published func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
 }
 
 // Outcome is what an applied update did.
@@ -97,7 +97,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 			e.rules.applied(change.Repo, verdict.Version, false)
 			var added *odb.Pack
 			if change.AddPack != nil && u.published != nil {
-				added = u.published()
+				added = u.published(verdict)
 			}
 			e.advance(v, verdict, &change, added)
 			return Outcome{Version: verdict.Version, Moved: moved}, nil
@@ -342,7 +342,8 @@ func (e *refError) Unwrap() error { return e.err }
 // publish makes an update with the pack in file, which it ends unless the
 // update certainly failed or needed no pack: then the caller aborts it.
 func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file *odb.PackFile, idx *pack.Index) (Outcome, error) {
-	u.published = func() *odb.Pack { return file.Published(idx) }
+	id := v.Repo().ID
+	u.published = func(v meta.Verdict) *odb.Pack { return file.Published(idx, id, v.At) }
 	out, err := e.Update(ctx, w, v, u)
 	var unknown *unknownOutcomeError
 	if errors.As(err, &unknown) {

@@ -41,6 +41,7 @@ type world struct {
 	pairs  []*pair
 	made   int
 	counts map[string]int // of what was done
+	trail  []string       // what was done, in order
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
@@ -300,7 +301,7 @@ func (w *world) step(p *pair) string {
 		return "commit"
 	case n < 32 && len(w.pairs) < 5:
 		w.fork(p, branch)
-		return "fork"
+		return "fork to " + w.pairs[len(w.pairs)-1].name
 	case n < 33 && len(w.pairs) > 2:
 		w.remove(p)
 		return "remove"
@@ -440,10 +441,10 @@ func (w *world) compare(p *pair) {
 
 	depth := strconv.Itoa(1 + w.rand.IntN(4))
 	shallow := filepath.Join(root, "shallow.git")
-	w.gitIn(root, "", "clone", "-q", "--mirror", "--depth="+depth, w.remote.url(p.name), "shallow.git")
+	w.gitIn(root, "", "clone", "-q", "--mirror", "--no-single-branch", "--depth="+depth, w.remote.url(p.name), "shallow.git")
 	w.gitIn(shallow, "", "fsck", "--full", "--strict")
 	local := filepath.Join(root, "local.git")
-	w.gitIn(root, "", "clone", "-q", "--mirror", "--depth="+depth, "file://"+p.dir, "local.git")
+	w.gitIn(root, "", "clone", "-q", "--mirror", "--no-single-branch", "--depth="+depth, "file://"+p.dir, "local.git")
 	if objects(shallow) != objects(local) {
 		w.t.Fatalf("a clone of %s at depth %s has other objects than git's", p.name, depth)
 	}
@@ -475,6 +476,11 @@ func TestRandom(t *testing.T) {
 	}
 	t.Logf("CAIRN_SEED=%d", seed)
 	w := newWorld(t, seed)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("after %s", strings.Join(w.trail, ", "))
+		}
+	})
 	w.create()
 	for n := range steps {
 		if len(w.pairs) == 0 || w.rand.IntN(30) == 0 && len(w.pairs) < 5 {
@@ -482,7 +488,8 @@ func TestRandom(t *testing.T) {
 		}
 		p := w.pairs[w.rand.IntN(len(w.pairs))]
 		what := w.step(p)
-		w.counts[what]++
+		w.counts[strings.Fields(what)[0]]++
+		w.trail = append(w.trail, p.name+": "+what)
 		w.compareRefs()
 		if n%15 == 14 {
 			w.compare(w.pairs[w.rand.IntN(len(w.pairs))])

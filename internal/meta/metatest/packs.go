@@ -37,7 +37,7 @@ func testAddPacks(t *testing.T, open Open) {
 
 	want := []meta.Pack{small.Pack, big.Pack}
 	for i := range want {
-		want[i].CreatedAt = clock.now()
+		want[i].Repo, want[i].CreatedAt = id, clock.now()
 	}
 	if packs := must(f.PackSet(f.ctx, set))(t); !reflect.DeepEqual(packs, want) {
 		t.Errorf("packs\n%+v, want\n%+v", packs, want)

@@ -286,7 +286,7 @@ func (b *batch) stageRepo(c *meta.Change) int64 {
 	r.dirty = true
 	if p := c.AddPack; p != nil {
 		b.relist(r, append(slices.Clip(b.list(r)), p.ID))
-		b.addPack(p)
+		b.addPack(r.ID, p)
 	}
 	if p := c.ReplacePacks; p != nil {
 		b.replacePacks(r, p)
@@ -326,7 +326,7 @@ func (b *batch) replacePacks(r *repoState, p *meta.PackReplace) {
 	added := make([]meta.PackID, len(p.Add))
 	for i := range p.Add {
 		added[i] = p.Add[i].ID
-		b.addPack(&p.Add[i])
+		b.addPack(r.ID, &p.Add[i])
 	}
 	b.relist(r, slices.Insert(kept, at, added...))
 	if p.Tidy && p.AtVersion == r.Version {
@@ -334,10 +334,10 @@ func (b *batch) replacePacks(r *repoState, p *meta.PackReplace) {
 	}
 }
 
-// addPack stages a new pack.
-func (b *batch) addPack(p *meta.PackWrite) {
+// addPack stages a new pack of a repository.
+func (b *batch) addPack(repo meta.RepoID, p *meta.PackWrite) {
 	state := b.pack(p.ID)
-	state.taken, state.write = true, p
+	state.taken, state.write, state.repo = true, p, repo
 }
 
 // relist points a repository to a set with the given packs: one new set for all

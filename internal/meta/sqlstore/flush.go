@@ -173,7 +173,7 @@ func (b *batch) flushPacks() {
 	for _, id := range slices.Sorted(maps.Keys(b.packs)) {
 		p := b.packs[id]
 		if p.write != nil {
-			b.insertPack(p.write, p.delta)
+			b.insertPack(p)
 		} else if p.delta != 0 {
 			counted[p.delta] = append(counted[p.delta], id)
 		}
@@ -199,8 +199,8 @@ func (b *batch) flushPacks() {
 	}
 }
 
-func (b *batch) insertPack(w *meta.PackWrite, sets int64) {
-	key := w.Key
+func (b *batch) insertPack(p *packState) {
+	w, key := p.write, p.write.Key
 	if w.Inline {
 		key = ""
 		b.write(exec(`INSERT INTO small_packs (pack, data) VALUES ($1, $2)`, w.ID, notNil(w.Data)))
@@ -208,9 +208,9 @@ func (b *batch) insertPack(w *meta.PackWrite, sets int64) {
 		b.write(exec(`DELETE FROM uploads WHERE blob_key = $1`, key))
 	}
 	b.write(exec(`INSERT INTO packs
-		(id, class, inline, exact, sets, bytes, objects, created_at, blob_key, tips, boundary)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
-		w.ID, int64(w.Class), w.Inline, w.Exact, sets, w.Bytes, w.Objects, b.now, key,
+		(id, class, inline, exact, sets, bytes, objects, created_at, repo, blob_key, tips, boundary)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		w.ID, int64(w.Class), w.Inline, w.Exact, p.delta, w.Bytes, w.Objects, b.now, p.repo, key,
 		storedIDs(w.Tips), storedIDs(w.Boundary)))
 }
 

@@ -88,6 +88,7 @@ type setState struct {
 type packState struct {
 	taken bool
 	write *meta.PackWrite // made by the batch
+	repo  meta.RepoID     // whose Change made it
 	delta int64           // in the number of sets that list it
 }
 

@@ -9,16 +9,16 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-const packColumns = `p.id, p.class, p.inline, p.exact, p.bytes, p.objects, p.created_at, p.blob_key, p.tips, p.boundary`
+const packColumns = `p.id, p.class, p.inline, p.exact, p.bytes, p.objects, p.created_at, p.repo, p.blob_key, p.tips, p.boundary`
 
 func scanPack(scan scanFunc) (meta.Pack, error) {
-	var id, class, inline, exact, bytes, objects, createdAt int64
+	var id, class, inline, exact, bytes, objects, createdAt, repo int64
 	var key, tips, boundary []byte
-	if err := scan(&id, &class, &inline, &exact, &bytes, &objects, &createdAt, &key, &tips, &boundary); err != nil {
+	if err := scan(&id, &class, &inline, &exact, &bytes, &objects, &createdAt, &repo, &key, &tips, &boundary); err != nil {
 		return meta.Pack{}, err
 	}
 	p := meta.Pack{
-		ID: meta.PackID(id), Class: meta.PackClass(class), Inline: inline != 0, Key: string(key), Bytes: bytes,
+		ID: meta.PackID(id), Repo: meta.RepoID(repo), Class: meta.PackClass(class), Inline: inline != 0, Key: string(key), Bytes: bytes,
 		Objects: objects, Exact: exact != 0, CreatedAt: timeOf(createdAt),
 	}
 	var err error

@@ -260,8 +260,8 @@ func (s *Store) LoadPack(id meta.RepoID, data []byte, c odb.Contents, refs ...me
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	s.Apply(meta.Change{Org: s.Org, Repo: id, AddPack: w, Refs: refs, Untidy: !c.Exact})
-	file.Published(idx)
+	v := s.Apply(meta.Change{Org: s.Org, Repo: id, AddPack: w, Refs: refs, Untidy: !c.Exact})
+	file.Published(idx, id, v.At)
 }
 
 // SetRef returns the move of a ref to a value, with the peeled value that git
