@@ -252,8 +252,8 @@ func kinds() []kind {
 func TestEveryFault(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			t.Run("opening", func(t *testing.T) { k.test(t, true, 8) })
-			t.Run("working", func(t *testing.T) { k.test(t, false, 40) })
+			t.Run("opening", func(t *testing.T) { k.test(t, true, 6) })
+			t.Run("working", func(t *testing.T) { k.test(t, false, 24) })
 		})
 	}
 }

@@ -325,7 +325,7 @@ func (p *plant) operate(t *testing.T, workers, rounds, steps int, deep int64) fi
 func TestPowerLoss(t *testing.T) {
 	workers, rounds, steps, clones, deep := 2, 2, 25, 1, int64(50)
 	if soak() {
-		workers, rounds, steps, clones, deep = 4, 6, 60, 6, 10
+		workers, rounds, steps, clones, deep = 3, 4, 50, 3, 20
 	}
 	p := newPlant(seed(t), clones)
 	p.least = 510

@@ -397,14 +397,14 @@ func (a *arena) check(t *testing.T, consumers []*consumer) {
 	}
 }
 
-// TestSQLite checks histories of clients of one server.
-func TestSQLite(t *testing.T) {
+// TestHistoriesSQLite checks histories of clients of one server.
+func TestHistoriesSQLite(t *testing.T) {
 	test(t, 1, func(*testing.T) stack.Options { return stack.Options{} })
 }
 
-// TestPostgres checks histories of clients of two servers that share a database
+// TestHistoriesPostgres checks histories of clients of two servers that share a database
 // and the bytes.
-func TestPostgres(t *testing.T) {
+func TestHistoriesPostgres(t *testing.T) {
 	test(t, 2, func(t *testing.T) stack.Options { return stack.Options{Postgres: testkit.Postgres(t)} })
 }
 
