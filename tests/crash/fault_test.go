@@ -109,7 +109,7 @@ func (s *shop) prepare(ctx context.Context) error {
 func (s *shop) verify(ctx context.Context, st *stack.Stack) error {
 	var live []meta.RepoID
 	for _, t := range s.worker.tracks {
-		id, err := t.mark().check(ctx, st)
+		id, err := t.mark(t.done()).check(ctx, st)
 		if err != nil {
 			return err
 		}

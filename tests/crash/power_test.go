@@ -84,15 +84,16 @@ func (p *plant) fs() fsx.FS {
 // before, what was begun after.
 func (p *plant) lose() {
 	point := p.points.Add(1)
-	var marks []mark
 	p.mu.Lock()
 	workers := p.workers
 	p.mu.Unlock()
+	done := make(map[*track]int)
 	for _, w := range workers {
 		for _, t := range w.known() {
-			marks = append(marks, t.mark())
+			done[t] = t.done()
 		}
 	}
+	var lost []outage
 	for i := range p.clones {
 		// Every third loss is of all that was not synced.
 		var rng *rand.Rand
@@ -101,11 +102,20 @@ func (p *plant) lose() {
 			how = fmt.Sprintf("with choices %d", n)
 			rng = rand.New(rand.NewPCG(p.seed, n))
 		}
-		o := outage{point: point, how: how, disk: p.disk.CrashClone(rng), marks: marks}
-		p.mu.Lock()
-		p.outages = append(p.outages, o)
-		p.mu.Unlock()
+		lost = append(lost, outage{point: point, how: how, disk: p.disk.CrashClone(rng)})
 	}
+	var marks []mark
+	for _, w := range workers {
+		for _, t := range w.known() {
+			marks = append(marks, t.mark(done[t]))
+		}
+	}
+	for i := range lost {
+		lost[i].marks = marks
+	}
+	p.mu.Lock()
+	p.outages = append(p.outages, lost...)
+	p.mu.Unlock()
 	p.room.Broadcast()
 }
 

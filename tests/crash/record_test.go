@@ -130,10 +130,18 @@ type mark struct {
 	states []*future
 }
 
-func (t *track) mark() mark {
+// done returns how far the operations are that have ended.
+func (t *track) done() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return mark{t.name, slices.Clone(t.states[t.acked:])}
+	return t.acked
+}
+
+// mark returns what may be true when what had been done then must be.
+func (t *track) mark(done int) mark {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return mark{t.name, slices.Clone(t.states[done:])}
 }
 
 // look reads the state of a repository.
