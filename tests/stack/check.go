@@ -92,7 +92,7 @@ func (s *Stack) Left(ctx context.Context, clock *Clock) (Leftovers, error) {
 }
 
 // Export writes a repository as a bare one into an empty directory, by its packs
-// and refs, and lets git check it.
+// and refs, and lets git check it, unreachable objects included.
 func (s *Stack) Export(ctx context.Context, id meta.RepoID, dir string) error {
 	if _, err := Git(dir, nil, "init", "-q", "--bare", "-b", "main"); err != nil {
 		return err
@@ -106,6 +106,9 @@ func (s *Stack) Export(ctx context.Context, id meta.RepoID, dir string) error {
 		return err
 	}
 	for _, p := range db.Packs() {
+		if p.Info().Class == meta.PackGarbage {
+			continue // nobody finds what is there; what it needs may be gone
+		}
 		var b bytes.Buffer
 		if _, err := p.WriteTo(&b); err != nil {
 			return err
