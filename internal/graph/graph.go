@@ -147,7 +147,7 @@ func (g *Graph) resolve(fresh []*Table, place int) error {
 			for k := lo; k < hi; k++ {
 				v := be32(t.parents, int(k))
 				if v < uint32(t.n) {
-					g.links[at+k-lo] = Node(base) + Node(v)
+					g.links[at+k-lo] = g.first(place+i, Node(base)+Node(v))
 					continue
 				}
 				o := v - uint32(t.n)
@@ -163,6 +163,17 @@ func (g *Graph) resolve(fresh []*Table, place int) error {
 		}
 	}
 	return nil
+}
+
+// first returns the node that stands for a commit of the pack with the given
+// place: an earlier pack may have the commit as well.
+func (g *Graph) first(place int, n Node) Node {
+	if place > 0 {
+		if earlier, ok := g.Node(g.ID(n)); ok {
+			return earlier
+		}
+	}
+	return n
 }
 
 // fillGenerations computes the generations that tables do not know.

@@ -332,3 +332,38 @@ func TestRevertedTrees(t *testing.T) {
 		t.Errorf("%d objects selected: %v", all.Objects.Len(), err)
 	}
 }
+
+// TestCommitsInTwoPacks lists and selects a history whose beginning two packs
+// hold, as when two clients push it at once: each object comes once.
+func TestCommitsInTwoPacks(t *testing.T) {
+	ctx := context.Background()
+	origin := repotest.History(t, 63, 30)
+	main, old := origin.ID("main"), origin.ID("main~3")
+	s := repotest.NewStore(t, 64<<10)
+	id := s.Create()
+	s.Load(origin, id, repotest.Pack{Tips: []object.ID{old}, Inexact: true})
+	s.Load(origin, id, repotest.Pack{Tips: []object.ID{main}, Inexact: true})
+	db, err := s.ODB.Open(ctx, s.Row(id).PackSet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := graph.Open(ctx, db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := len(origin.IDs("rev-list", "--objects", main.String()))
+	seen := map[object.ID]int{}
+	err = g.List(ctx, []object.ID{main, old}, graph.NewObjectSet(db), func(o graph.Listed) error {
+		if seen[o.ID]++; seen[o.ID] > 1 {
+			t.Errorf("%s is listed again", o.ID)
+		}
+		return nil
+	})
+	if err != nil || len(seen) != want {
+		t.Errorf("%d objects are listed, git lists %d: %v", len(seen), want, err)
+	}
+	sel, err := g.Select(ctx, graph.Query{Wants: []object.ID{main, old}})
+	if err != nil || sel.Objects.Len() != want {
+		t.Errorf("%d objects are selected, git lists %d: %v", sel.Objects.Len(), want, err)
+	}
+}
