@@ -1,8 +1,10 @@
 package gitcmd
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -45,10 +47,14 @@ func (d *Dir) fill() error {
 }
 
 // AddPack puts a pack with the given checksum into the view. The index comes
-// last: a pack without one does not exist for git.
+// last: a pack without one does not exist for git. A pack that is in the view
+// already, for the same objects may be written twice, is left as it is.
 func (d *Dir) AddPack(checksum object.ID, pack io.WriterTo, index []byte) error {
 	base := filepath.Join(d.path, "objects", "pack", "pack-"+checksum.String())
 	f, err := os.OpenFile(base+".pack", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("copy a pack for git: %w", err)
 	}

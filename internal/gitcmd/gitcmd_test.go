@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
 )
 
 // program makes a program that stands for git.
@@ -191,5 +193,15 @@ func TestSlots(t *testing.T) {
 	g.slots <- struct{}{}
 	if err := g.Run(ctx, d, Command{Name: PackObjects, Out: io.Discard, MaxOutput: 1}); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting: %v", err)
+	}
+}
+
+// TestPackTwice puts a pack into a view that has it.
+func TestPackTwice(t *testing.T) {
+	d := view(t)
+	for range 2 {
+		if err := d.AddPack(object.Hash(object.Blob, nil), strings.NewReader("PACK"), []byte("index")); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
