@@ -55,10 +55,7 @@ func (e *Engine) look(ctx context.Context, id meta.RepoID, shed bool) (*collecti
 		return nil, err
 	}
 	c := &collection{engine: e}
-	if c.view, err = e.current(ctx, id); err != nil {
-		return nil, err
-	}
-	if c.db, err = c.view.DB(ctx); err != nil {
+	if err := c.open(ctx, id); err != nil {
 		return nil, err
 	}
 	if c.graph, err = c.view.Graph(ctx); err != nil {
@@ -89,6 +86,21 @@ func (e *Engine) look(ctx context.Context, id meta.RepoID, shed bool) (*collecti
 	}
 	c.findLost()
 	return c, nil
+}
+
+// open takes a view with the packs of its own version: later ones hold objects
+// whose refs it does not have, and would part those as lost.
+func (c *collection) open(ctx context.Context, id meta.RepoID) (err error) {
+	for range maxAttempts {
+		if c.view, err = c.engine.current(ctx, id); err != nil {
+			return err
+		}
+		var exact bool
+		if c.db, exact, err = c.view.exactDB(ctx); err != nil || exact {
+			return err
+		}
+	}
+	return &ConflictError{Ref: "the packs"}
 }
 
 // unused returns the time from which on tips that left a ref may be in use by an

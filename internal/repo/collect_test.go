@@ -294,3 +294,45 @@ func TestBitmapsServe(t *testing.T) {
 		}
 	}
 }
+
+// betweenReads runs a function once, before a pack set is read.
+type betweenReads struct {
+	meta.Store
+	hook func()
+}
+
+func (b *betweenReads) PackIDs(ctx context.Context, set int64) ([]meta.PackID, error) {
+	if hook := b.hook; hook != nil {
+		b.hook = nil
+		hook()
+	}
+	return b.Store.PackIDs(ctx, set)
+}
+
+// TestCollectionKeepsWhatComesBetween commits, as another server would, between
+// the moment when a collection reads the refs and that when it reads the packs:
+// what the new commit brought is not lost.
+func TestCollectionKeepsWhatComesBetween(t *testing.T) {
+	between := &betweenReads{}
+	w := newWorld(t, options{garbage: -1, meta: func(m meta.Store) meta.Store { between.Store = m; return between }})
+	r := w.create("repo")
+	w.commit(r.ID, "first", map[string]string{"f": "1"})
+	other := *w
+	other.engine = New(w.engine.cfg)
+	other.engine.cfg.ODB = freshODB(w)
+	w.engine.cfg.ODB = freshODB(w)
+	w.engine.views.Remove(r.ID)
+	ran := false
+	between.hook = func() {
+		ran = true
+		other.commit(r.ID, "between", map[string]string{"f": "2"})
+	}
+	w.collect(r.ID, CollectOptions{Full: true})
+	if !ran {
+		t.Fatal("nothing came between")
+	}
+	w.engine.cfg.ODB = freshODB(w)
+	w.engine.views.Remove(r.ID)
+	w.clone(r.ID, w.ref(r.ID, "refs/heads/main"))
+	w.export(r.ID)
+}

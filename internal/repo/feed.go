@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/cairnstate/cairn/internal/meta"
@@ -86,18 +85,14 @@ func (v *View) after(did *applied) *View {
 		return next
 	}
 	v.mu.Lock()
-	db := v.db
+	db, later := v.db, v.later
 	v.mu.Unlock()
-	if db == nil || v.untidy {
+	if db == nil || later {
 		return nil
 	}
 	next.repo.PackSet = -next.repo.Version // its id was not read
 	next.inherit(v, did.entries)
-	id := did.pack.Info().ID
-	if !slices.ContainsFunc(db.Packs(), func(p *odb.Pack) bool { return p.Info().ID == id }) {
-		db = db.With(did.pack)
-		v.engine.cfg.ODB.Remember(db)
-	} // else it was loaded after the Change
-	next.db = db
+	next.db = db.With(did.pack)
+	v.engine.cfg.ODB.Remember(next.db)
 	return next
 }

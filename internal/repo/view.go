@@ -38,8 +38,9 @@ type View struct {
 	// base is a closure of an earlier version, and moves what refs did since.
 	base  *graph.Closure
 	moves []meta.RefLogEntry
-	// untidy says that db belongs to a later version that is not tidy.
-	untidy bool
+	// later says that db belongs to a later version: it may hold what no ref of
+	// this one reaches. untidy says that that version is not tidy.
+	later, untidy bool
 }
 
 // NotFoundError says that what a request names is not there.
@@ -62,7 +63,7 @@ func (v *View) inherit(near *View, entries []meta.RefLogEntry) {
 		v.near = near.graph
 	}
 	if near.repo.PackSet == v.repo.PackSet {
-		v.db, v.graph, v.untidy = near.db, near.graph, near.untidy
+		v.db, v.graph, v.later, v.untidy = near.db, near.graph, near.later, near.untidy
 	}
 	switch {
 	case near.closure != nil:
@@ -149,7 +150,7 @@ func (v *View) loadDB(ctx context.Context) (*odb.DB, error) {
 			return nil, fmt.Errorf("repository %d points to a pack set that does not exist: %w: %w", v.repo.ID, meta.ErrCorrupt, err)
 		}
 		set = r.PackSet
-		v.untidy = v.untidy || !r.Tidy
+		v.later, v.untidy = true, v.untidy || !r.Tidy
 	}
 }
 
@@ -159,6 +160,15 @@ func (v *View) tidy() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.repo.Tidy && !v.untidy
+}
+
+// exactDB returns the packs of the view's own version, false when they are
+// another's by now.
+func (v *View) exactDB(ctx context.Context) (*odb.DB, bool, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	db, err := v.loadDB(ctx)
+	return db, !v.later, err
 }
 
 // Graph returns the history of the repository.
