@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -15,10 +14,8 @@ import (
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/testkit"
 )
-
-// soaking reports whether long runs were asked for.
-func soaking() bool { return os.Getenv("CAIRN_SOAK") == "1" }
 
 // complete reports whether the answer to a clone holds all that it names.
 func complete(answer []byte) error {
@@ -237,7 +234,7 @@ func (r *race) maintain() {
 // last is there.
 func TestSoakCollection(t *testing.T) {
 	length := 3 * time.Second
-	if soaking() {
+	if testkit.Soaking() {
 		length = 10 * time.Minute
 	}
 	w := newWorld(t, options{inlineLimit: 256, garbage: -1})

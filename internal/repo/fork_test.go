@@ -10,6 +10,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/testkit"
 )
 
 // stored returns the bytes of all packs that the given repositories list, each
@@ -79,7 +80,7 @@ func noise(r *rand.Rand, n int) string {
 // new, and they survive it. The long form is 1,000 forks of 500 MB.
 func TestSoakForks(t *testing.T) {
 	forks, size := 50, 1<<20
-	if soaking() {
+	if testkit.Soaking() {
 		forks, size = 1000, 500<<20
 	}
 	w := newWorld(t, options{garbage: time.Hour})

@@ -1,5 +1,5 @@
-// Package testkit starts the real services that tests run against and tells
-// which one is missing when it cannot.
+// Package testkit starts the real services that tests run against, tells which
+// one is missing when it cannot, and gives random tests their seed.
 package testkit
 
 import (

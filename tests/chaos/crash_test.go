@@ -4,19 +4,17 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
-
-func soak() bool { return os.Getenv("CAIRN_SOAK") != "" }
 
 // saved is one acknowledged commit of a writer.
 type saved struct{ commit, path, content string }
@@ -59,17 +57,11 @@ type crashes struct {
 // are under way: 200 times in all, and 200 times on each engine in a soak. Set
 // CAIRN_SEED to choose when the kills come.
 func TestCrashesLoseNothing(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CAIRN_SEED"); text != "" {
-		if _, err := fmt.Sscan(text, &seed); err != nil {
-			t.Fatalf("CAIRN_SEED: %v", err)
-		}
-	}
-	t.Logf("CAIRN_SEED=%d", seed)
+	seed := testkit.Seed(t)
 	kills := map[string]int{"sqlite": 170, "postgres": 30}
 	for _, e := range engines {
 		n := kills[e.name]
-		if soak() {
+		if testkit.Soaking() {
 			n = 200
 		}
 		t.Run(e.name, func(t *testing.T) { crash(t, e.options(t), rand.New(rand.NewPCG(seed, 3)), n) })
@@ -100,7 +92,7 @@ func crash(t *testing.T, options harness.Options, random *rand.Rand, kills int) 
 			t.Fatalf("restart: %v", err)
 		}
 		c.check()
-		if k%10 == 9 || soak() {
+		if k%10 == 9 || testkit.Soaking() {
 			c.fsck()
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
@@ -207,7 +208,7 @@ func noise(seed uint64, size int) string {
 func TestSoakThrottledClone(t *testing.T) {
 	const piece = 1 << 20
 	pieces, length, pause := 10, 8*time.Second, 500*time.Millisecond
-	if soak() {
+	if testkit.Soaking() {
 		pieces, length, pause = 24, 20*time.Minute, 10*time.Second
 	}
 	s := harness.Serve(t, harness.Options{Args: []string{"--log-level", "warn", "--memory-cache", "8MiB", "--unseen-grace", "0s", "--garbage-grace", "0s"}})
@@ -278,7 +279,7 @@ func TestSoakThrottledClone(t *testing.T) {
 		t.Errorf("packs of %d bytes grew to %d only: nothing was replaced during the clone", began, c.peak)
 	}
 	c.verify()
-	if soak() {
+	if testkit.Soaking() {
 		c.shrink(began)
 	}
 }
@@ -321,7 +322,7 @@ func (c *churn) shrink(began int64) {
 // and forth: the tip that a clone was told may leave before it asks.
 func TestCloneRacesForcePush(t *testing.T) {
 	times := 4
-	if soak() {
+	if testkit.Soaking() {
 		times = 100
 	}
 	s := harness.Serve(t, harness.Options{Args: []string{"--log-level", "warn"}})

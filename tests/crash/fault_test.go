@@ -10,6 +10,7 @@ import (
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/stack"
 )
 
@@ -272,7 +273,7 @@ func (k kind) test(t *testing.T, opening bool, short int64) {
 		t.Fatal(err)
 	}
 	stride := int64(1)
-	if !soak() {
+	if !testkit.Soaking() {
 		stride = max(1, calls/short)
 	}
 	runs, told := 0, 0

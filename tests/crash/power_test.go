@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,24 +13,9 @@ import (
 
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/stack"
 )
-
-func soak() bool { return os.Getenv("CAIRN_SOAK") != "" }
-
-// seed is CAIRN_SEED or another one each time; it is printed.
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CAIRN_SEED"); text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("CAIRN_SEED: %v", err)
-		}
-	}
-	t.Logf("CAIRN_SEED=%d", n)
-	return n
-}
 
 // outage is a file system as a loss of power left it, and what must be found.
 type outage struct {
@@ -334,10 +317,10 @@ func (p *plant) operate(t *testing.T, workers, rounds, steps int, deep int64) fi
 // TestPowerLoss takes the power at every sync of a workload.
 func TestPowerLoss(t *testing.T) {
 	workers, rounds, steps, clones, deep := 2, 2, 25, 1, int64(50)
-	if soak() {
+	if testkit.Soaking() {
 		workers, rounds, steps, clones, deep = 3, 4, 50, 3, 20
 	}
-	p := newPlant(seed(t), clones)
+	p := newPlant(testkit.Seed(t), clones)
 	p.least = 510
 	f := p.operate(t, workers, rounds, steps, deep)
 	for _, err := range f.broken {

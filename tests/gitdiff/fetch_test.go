@@ -2,10 +2,10 @@ package gitdiff_test
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
@@ -91,13 +91,10 @@ func compare(t *testing.T, p pair, protocol int, middle, since string) {
 	}
 }
 
-// soak says that long runs are wanted.
-func soak() bool { return os.Getenv("CAIRN_SOAK") != "" }
-
 func TestGeneratedHistories(t *testing.T) {
 	s := serve(t)
 	seeds, size := uint64(2), 60
-	if soak() {
+	if testkit.Soaking() {
 		seeds, size = 30, 400
 	}
 	for seed := range seeds {
@@ -105,7 +102,7 @@ func TestGeneratedHistories(t *testing.T) {
 		middle := h.Git.Run("rev-parse", "refs/tags/light")
 		since := h.Git.Run("log", "-1", "--format=%ct", middle)
 		for protocol := range 3 {
-			if seed > 0 && !soak() && protocol != 2 {
+			if seed > 0 && !testkit.Soaking() && protocol != 2 {
 				continue // the first history went through all versions
 			}
 			compare(t, p, protocol, middle, since)

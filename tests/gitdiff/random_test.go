@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
@@ -39,7 +40,7 @@ type follower struct {
 // one sequence again.
 func TestRandomSequences(t *testing.T) {
 	sequences, steps := 2, 30
-	if soak() {
+	if testkit.Soaking() {
 		sequences, steps = 20, 300
 	}
 	seed := uint64(time.Now().UnixNano())

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -21,21 +20,6 @@ import (
 	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/stack"
 )
-
-func soak() bool { return os.Getenv("CAIRN_SOAK") != "" }
-
-func seed(t *testing.T) uint64 {
-	t.Helper()
-	n := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CAIRN_SEED"); text != "" {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("CAIRN_SEED: %v", err)
-		}
-	}
-	t.Logf("CAIRN_SEED=%d", n)
-	return n
-}
 
 // groups are the refs that clients contend for; those of one group may be pushed
 // together.
@@ -359,10 +343,10 @@ func (a *arena) fight(t *testing.T, seed uint64, clients, actions int) []*consum
 
 func test(t *testing.T, nodes int, o func(t *testing.T) stack.Options) {
 	rounds, clients, actions := 3, 64, 12
-	if soak() {
+	if testkit.Soaking() {
 		rounds, actions = 20, 40
 	}
-	base := seed(t)
+	base := testkit.Seed(t)
 	for round := range rounds {
 		t.Run(strconv.Itoa(round), func(t *testing.T) {
 			a := newArena(t, nodes, o(t))

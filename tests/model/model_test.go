@@ -19,6 +19,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/stack"
 )
 
@@ -464,17 +465,10 @@ func (w *world) compare(p *pair) {
 // TestRandom does random things, from a seed that it prints, to repositories and
 // to their models.
 func TestRandom(t *testing.T) {
-	seed, steps := uint64(time.Now().UnixNano()), 60
-	if text := os.Getenv("CAIRN_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("CAIRN_SEED: %v", err)
-		}
-	}
-	if os.Getenv("CAIRN_SOAK") != "" {
+	seed, steps := testkit.Seed(t), 60
+	if testkit.Soaking() {
 		steps = 1500
 	}
-	t.Logf("CAIRN_SEED=%d", seed)
 	w := newWorld(t, seed)
 	t.Cleanup(func() {
 		if t.Failed() {
