@@ -40,6 +40,24 @@ func (b *bench) serve(s *harness.Server, name string, p prepared) error {
 	return tidy(dir)
 }
 
+// holding starts a server that holds one repository and was started anew since it
+// was pushed, so that nothing of it is cached, and the same beside the peer.
+func (b *bench) holding(name string, p prepared) (s *harness.Server, done func(), err error) {
+	s, kill, err := b.fresh()
+	if err != nil {
+		return nil, nil, err
+	}
+	done = func() { kill(); os.RemoveAll(filepath.Join(b.root, name+".git")) }
+	if err = b.serve(s, name, p); err == nil {
+		err = restart(s)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	return s, done, nil
+}
+
 // clones measures many clones at once: the throughput beside that of the peer
 // with a few at once, and the server's peak memory.
 func (b *bench) clones(rows []row, mb, clients, peerClients int) error {
@@ -47,18 +65,11 @@ func (b *bench) clones(rows []row, mb, clients, peerClients int) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := b.fresh()
+	s, done, err := b.holding("cloned", p)
 	if err != nil {
 		return err
 	}
 	defer done()
-	defer os.RemoveAll(filepath.Join(b.root, "cloned.git"))
-	if err := b.serve(s, "cloned", p); err != nil {
-		return err
-	}
-	if err := restart(s); err != nil {
-		return err
-	}
 	ours, theirs := b.requests(s, "cloned", fetch(0, p.tip.String()))
 	// bytes a second, when every client asks once
 	throughput := func(base string, n int, req []byte) (float64, error) {
@@ -104,18 +115,11 @@ func (b *bench) lazy(rows []row, objects int) error {
 	if err != nil {
 		return err
 	}
-	s, done, err := b.fresh()
+	s, done, err := b.holding("lazy", p)
 	if err != nil {
 		return err
 	}
 	defer done()
-	defer os.RemoveAll(filepath.Join(b.root, "lazy.git"))
-	if err := b.serve(s, "lazy", p); err != nil {
-		return err
-	}
-	if err := restart(s); err != nil {
-		return err
-	}
 	// every round asks for others, so that no answer is at hand
 	round := 0
 	one := func(base string, pick func(ours, theirs []byte) []byte) func() (float64, error) {
