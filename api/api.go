@@ -58,7 +58,6 @@ const (
 	TokenNotYetValid  Code = "token_not_yet_valid"   // 401
 	TokenSignature    Code = "token_signature"       // 401
 	TokenAlgorithm    Code = "token_algorithm"       // 401
-	TokenUnknownKey   Code = "token_unknown_key"     // 401
 	TokenSuperseded   Code = "token_superseded"      // 401
 	TokenLifetime     Code = "token_lifetime"        // 401
 )

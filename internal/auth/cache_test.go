@@ -37,7 +37,7 @@ func TestCacheIsPerOrganisation(t *testing.T) {
 	other := acme(t)
 	other.Name = "other"
 	p, err := v.Verify(raw, other, testNow)
-	expect(t, raw, p, err, TokenUnknownKey)
+	expect(t, raw, p, err, TokenSignature)
 }
 
 func TestCacheChecksExpiryEachTime(t *testing.T) {

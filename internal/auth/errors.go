@@ -16,7 +16,6 @@ const (
 	TokenNotYetValid Code = "token_not_yet_valid"
 	TokenSignature   Code = "token_signature"
 	TokenAlgorithm   Code = "token_algorithm"
-	TokenUnknownKey  Code = "token_unknown_key"
 	TokenSuperseded  Code = "token_superseded"
 	TokenLifetime    Code = "token_lifetime"
 )

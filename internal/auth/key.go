@@ -12,6 +12,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
+	"sync"
 )
 
 // Sizes of RSA keys, in bits: below is weak, above lets a stranger buy much work with one request.
@@ -156,6 +158,28 @@ func familyOf(public crypto.PublicKey) (family, error) {
 	}
 	return "", fmt.Errorf("%w: %T: want RSA, EC or Ed25519", ErrKey, public)
 }
+
+// nobodys holds a public key of each family whose private half nobody has: verifying with it costs what verifying with an
+// organisation's key does.
+var nobodys = sync.OnceValue(func() map[family]crypto.PublicKey {
+	keys := make(map[family]crypto.PublicKey)
+	for fam, curve := range map[family]elliptic.Curve{familyP256: elliptic.P256(), familyP384: elliptic.P384(), familyP521: elliptic.P521()} {
+		// Generating a key cannot fail: crypto/rand does not.
+		if key, err := ecdsa.GenerateKey(curve, rand.Reader); err == nil {
+			keys[fam] = &key.PublicKey
+		}
+	}
+	if public, _, err := ed25519.GenerateKey(rand.Reader); err == nil {
+		keys[familyEd25519] = public
+	}
+	// Any odd modulus serves; finding primes would take long.
+	modulus := make([]byte, minRSABits/8)
+	rand.Read(modulus)
+	modulus[0] |= 0x80
+	modulus[len(modulus)-1] |= 1
+	keys[familyRSA] = &rsa.PublicKey{N: new(big.Int).SetBytes(modulus), E: 65537}
+	return keys
+})
 
 // decodePEM returns the first block that is a key. Files written by openssl ecparam begin with the parameters of the curve.
 func decodePEM(text []byte) (*pem.Block, error) {

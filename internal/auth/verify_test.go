@@ -158,12 +158,9 @@ func TestAlgorithms(t *testing.T) {
 		raw := compose(t, method, signers()[own], object{"alg": alg}, goodClaims())
 		for family := range signers() {
 			t.Run(alg+" against "+family, func(t *testing.T) {
-				want := TokenAlgorithm
-				switch {
-				case family == own:
+				want := TokenSignature
+				if family == own {
 					want = ""
-				case family == "P-256 other" && own == "P-256":
-					want = TokenSignature
 				}
 				v := newVerifier(t, Options{})
 				p, err := v.Verify(raw, acme(t, registered(t, "", family)), testNow)
@@ -196,10 +193,10 @@ func TestAlgorithmConfusion(t *testing.T) {
 		"alg absent":                            {compose(t, jwt.SigningMethodES256, signers()["P-256"], object{}, goodClaims()), nil, TokenAlgorithm},
 		"alg in lower case":                     {compose(t, jwt.SigningMethodES256, signers()["P-256"], object{"alg": "es256"}, goodClaims()), nil, TokenAlgorithm},
 		"signature cut off":                     {none[:strings.LastIndexByte(none, '.')+1], []Key{rsaKey}, TokenAlgorithm},
-		"says ES256, P-384 key registered":      {es256(t, goodClaims()), []Key{p384}, TokenAlgorithm},
+		"says ES256, P-384 key registered":      {es256(t, goodClaims()), []Key{p384}, TokenSignature},
 		"says ES384, made with P-256":           {relabel(t, es256(t, goodClaims()), "ES384"), []Key{p384}, TokenSignature},
 		"says RS256, made with PS256":           {compose(t, jwt.SigningMethodPS256, signers()["RSA"], object{"alg": "RS256"}, goodClaims()), []Key{rsaKey}, TokenSignature},
-		"says EdDSA, made with ES256":           {relabel(t, es256(t, goodClaims()), "EdDSA"), nil, TokenAlgorithm},
+		"says EdDSA, made with ES256":           {relabel(t, es256(t, goodClaims()), "EdDSA"), nil, TokenSignature},
 		"another key of the same type":          {es256(t, goodClaims()), []Key{registered(t, "", "P-256 other")}, TokenSignature},
 		"organisation without keys":             {es256(t, goodClaims()), []Key{}, TokenSignature},
 		"jwk in the header is not used":         {compose(t, jwt.SigningMethodES256, signers()["P-256 other"], object{"alg": "ES256", "jwk": object{"kty": "EC"}, "jku": "https://evil.example"}, goodClaims()), nil, TokenSignature},
@@ -208,9 +205,9 @@ func TestAlgorithmConfusion(t *testing.T) {
 		"empty signature":                       {strings.Join(strings.Split(es256(t, goodClaims()), ".")[:2], ".") + ".", nil, TokenSignature},
 		"all zero signature":                    {strings.Join(strings.Split(es256(t, goodClaims()), ".")[:2], ".") + "." + encoding.EncodeToString(make([]byte, 64)), nil, TokenSignature},
 		"claims changed after signing":          {swapClaims(t, es256(t, goodClaims()), goodClaims().with("repo", "other")), nil, TokenSignature},
-		"issuer changed to one with this key":   {es256(t, goodClaims().with("iss", "other")), nil, TokenUnknownKey},
+		"issuer changed to one with this key":   {es256(t, goodClaims().with("iss", "other")), nil, TokenSignature},
 		"kid is a number":                       {compose(t, jwt.SigningMethodES256, signers()["P-256"], object{"alg": "ES256", "kid": 1}, goodClaims()), nil, TokenMalformed},
-		"kid is a path and is not looked up":    {compose(t, jwt.SigningMethodES256, signers()["P-256"], object{"alg": "ES256", "kid": "../../dev/null"}, goodClaims()), []Key{registered(t, "k1", "P-256")}, TokenUnknownKey},
+		"kid is a path and is not looked up":    {compose(t, jwt.SigningMethodES256, signers()["P-256"], object{"alg": "ES256", "kid": "../../dev/null"}, goodClaims()), []Key{registered(t, "k1", "P-256")}, TokenSignature},
 		"header with a second alg, last counts": {duplicateAlg(t), nil, TokenAlgorithm},
 	}
 	for name, tt := range tests {
@@ -260,12 +257,12 @@ func TestKID(t *testing.T) {
 		{"absent, none fits", "", []Key{registered(t, "k1", other)}, TokenSignature, ""},
 		{"registered, its key", "k1", []Key{registered(t, "k0", other), registered(t, "k1", one)}, "", "k1"},
 		{"registered, only that key counts", "k0", []Key{registered(t, "k0", other), registered(t, "k1", one), registered(t, "", one)}, TokenSignature, ""},
-		{"registered, of another type", "k0", []Key{registered(t, "k0", "RSA"), registered(t, "", one)}, TokenAlgorithm, ""},
+		{"registered, of another type", "k0", []Key{registered(t, "k0", "RSA"), registered(t, "", one)}, TokenSignature, ""},
 		{"registered twice", "k0", []Key{registered(t, "k0", other), registered(t, "k0", one)}, "", "k0"},
 		{"unknown, falls back to keys without kid", "zz", []Key{registered(t, "k0", other), registered(t, "", one)}, "", ""},
 		{"unknown, fallback does not fit", "zz", []Key{registered(t, "k0", one), registered(t, "", other)}, TokenSignature, ""},
-		{"unknown, no key without kid", "zz", []Key{registered(t, "k0", one)}, TokenUnknownKey, ""},
-		{"unknown, no keys", "zz", []Key{}, TokenUnknownKey, ""},
+		{"unknown, no key without kid", "zz", []Key{registered(t, "k0", one)}, TokenSignature, ""},
+		{"unknown, no keys", "zz", []Key{}, TokenSignature, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -280,6 +277,46 @@ func TestKID(t *testing.T) {
 				t.Errorf("verified with key %q, want %q", p.KeyID, tt.key)
 			}
 		})
+	}
+}
+
+// TestForgeriesLookAlike: a forger learns neither whether an organisation exists nor which keys it has.
+func TestForgeriesLookAlike(t *testing.T) {
+	unknown := OrgKeys{Name: "acme"}
+	orgs := map[string]OrgKeys{
+		"without keys": acme(t, []Key{}...),
+		"other issuer": {Name: "globex", Version: 3, Keys: acme(t).Keys, MaxTTL: time.Minute},
+	}
+	for family := range signers() {
+		if family != "P-256" {
+			orgs["with a key without kid, "+family] = acme(t, registered(t, "", family))
+		}
+		orgs["with a key with the kid, "+family] = acme(t, registered(t, "k1", family))
+		orgs["with a key with another kid, "+family] = acme(t, registered(t, "k2", family))
+	}
+	claims := map[string]object{
+		"good": goodClaims(), "expired": goodClaims().with("exp", 1), "early": goodClaims().with("nbf", testNow.Unix()+999),
+		"without exp": goodClaims().without("exp"),
+	}
+	for alg, own := range map[string]string{"RS256": "RSA", "PS512": "RSA", "ES256": "P-256 other", "ES384": "P-384", "ES512": "P-521", "EdDSA": "Ed25519"} {
+		for what, c := range claims {
+			forged := compose(t, jwt.GetSigningMethod(alg), signers()[own], object{"alg": alg, "kid": "k1"}, c)
+			forged = forged[:len(forged)-8] + "AAAAAAAA" // matches no key, not even its own
+			_, want := newVerifier(t, Options{}).Verify(forged, unknown, testNow)
+			expect(t, forged, nil, want, TokenSignature)
+			for org, keys := range orgs {
+				p, err := newVerifier(t, Options{}).Verify(forged, keys, testNow)
+				expect(t, forged, p, err, TokenSignature)
+				if err == nil || err.Error() != want.Error() {
+					t.Errorf("%s %s at an org %s: %v, and at an unknown org %v", what, alg, org, err, want)
+				}
+			}
+		}
+	}
+	for _, fam := range algorithms {
+		if got, err := familyOf(nobodys()[fam]); err != nil || got != fam {
+			t.Errorf("the key that is tried in place of a missing one of %s is of %s, %v", fam, got, err)
+		}
 	}
 }
 

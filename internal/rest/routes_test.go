@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
@@ -358,6 +359,38 @@ func TestCodesAreDocumented(t *testing.T) {
 	for _, code := range codes {
 		if _, ok := labels[service.Code(code)]; !ok && code != api.Unauthorized && code != api.MethodNotAllowed && code != api.Range {
 			t.Errorf("code %q has no label", code)
+		}
+	}
+}
+
+// TestForgeriesLookAlike compares all that the server says to a token that is
+// signed by a stranger, for an org that exists and for one that does not.
+func TestForgeriesLookAlike(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	stranger := newKey(t)
+	scopes := []auth.Scope{auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead}
+	forge := func(org, kid string) string {
+		token, err := auth.Mint(stranger, kid, auth.Claims{Org: org, Repo: populated, Subject: "x", Scopes: scopes,
+			IssuedAt: time.Now().Unix(), Expires: time.Now().Unix() + 60})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	for _, r := range routes() {
+		p, q := r.paths(populated)[0], samples[r.name][0]
+		absent := s.do(r.method, with(p, q.query), forge("globex", ""), q.body)
+		absent.header.Del("Date")
+		if absent.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d for an unknown org", r.name, absent.status)
+		}
+		for _, token := range []string{forge("acme", ""), forge("acme", "k1"), forge("globex", "k1")} {
+			a := s.do(r.method, with(p, q.query), token, q.body)
+			a.header.Del("Date")
+			if a.status != absent.status || !bytes.Equal(a.body, absent.body) || !reflect.DeepEqual(a.header, absent.header) {
+				t.Errorf("%s: %d %v %s, and for an unknown org %d %v %s", r.name, a.status, a.header, a.body, absent.status, absent.header, absent.body)
+			}
 		}
 	}
 }
