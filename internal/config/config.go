@@ -30,6 +30,11 @@ type Config struct {
 	TLSKey         string
 	TLSHosts       []string
 
+	// SecretKeyFile is where SecretKeys came from, "" for the environment.
+	SecretKeyFile string
+	// SecretKeys is the text of the key file for secrets, nil when none is given.
+	SecretKeys []byte
+
 	LogLevel  string
 	LogFormat string
 
@@ -113,7 +118,30 @@ func Load(src Source) (Config, error) {
 		SessionToken: src.Getenv("AWS_SESSION_TOKEN"),
 		Region:       src.Getenv("AWS_REGION"),
 	}
+	if err := c.readSecretKeys(src); err != nil {
+		return c, err
+	}
 	return c, c.check()
+}
+
+// readSecretKeys takes the keys for secrets from the file that is named, or from
+// the variable; there is no flag for the keys themselves.
+func (c *Config) readSecretKeys(src Source) error {
+	const variable = "CAIRN_SECRET_KEY"
+	text := src.Getenv(variable)
+	switch {
+	case text != "" && c.SecretKeyFile != "":
+		return &UsageError{variable, "set either it or " + variable + "_FILE (--secret-key-file)"}
+	case text != "":
+		c.SecretKeys = []byte(strings.ReplaceAll(text, ",", "\n"))
+	case c.SecretKeyFile != "":
+		b, err := src.ReadFile(c.SecretKeyFile)
+		if err != nil {
+			return &UsageError{"secret-key-file", "cannot read the file it names"}
+		}
+		c.SecretKeys = b
+	}
+	return nil
 }
 
 // check refuses what is half-set: a setting that silently does nothing is a

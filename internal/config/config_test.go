@@ -63,6 +63,8 @@ func TestRefusals(t *testing.T) {
 		"bad proxy":                {flags: map[string]string{"data": "d", "trusted-proxy": "10.0.0.1"}, want: "10.0.0.0/8"},
 		"bad level":                {flags: map[string]string{"data": "d", "log-level": "loud"}, want: "debug"},
 		"secret twice":             {flags: map[string]string{"data": "d"}, env: map[string]string{"CAIRN_DATABASE_URL": "a", "CAIRN_DATABASE_URL_FILE": "b"}, want: "either"},
+		"secret keys twice":        {flags: map[string]string{"data": "d", "secret-key-file": "f"}, env: map[string]string{"CAIRN_SECRET_KEY": "hunter2"}, want: "either"},
+		"secret keys not there":    {env: map[string]string{"CAIRN_DATA": "d", "CAIRN_SECRET_KEY_FILE": "f"}, file: "", want: "secret-key-file"},
 		"database of another kind": {flags: map[string]string{"data": "d", "database-url": "mysql://u:hunter2@h/d"}, want: "postgres://"},
 		"address without port":     {flags: map[string]string{"data": "d", "listen": "localhost"}, want: "127.0.0.1:8080"},
 		"address of the operator":  {flags: map[string]string{"data": "d", "admin-listen": "9090"}, want: "--admin-listen"},
@@ -79,7 +81,7 @@ func TestRefusals(t *testing.T) {
 				flags = map[string]string{"config": "f"}
 			}
 			_, err := Load(Source{Flags: flags, Getenv: env(tc.env), ReadFile: func(string) ([]byte, error) {
-				if tc.file == "missing" {
+				if tc.file == "missing" || tc.file == "" {
 					return nil, fs.ErrNotExist
 				}
 				return []byte(tc.file), nil

@@ -22,6 +22,7 @@ import (
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
 	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/secret"
 )
 
 // Storage is what a server or an operator command works on.
@@ -29,6 +30,9 @@ type Storage struct {
 	Meta   meta.Store
 	Blobs  blob.Store
 	Engine *repo.Engine
+	// Secrets encrypts what must not be readable in the database. It is nil when
+	// the database is elsewhere and no key was given: secrets are then refused.
+	Secrets *secret.Keyring
 
 	objects *odb.Store
 	close   func() error
@@ -52,11 +56,15 @@ func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
 	}
+	secrets, err := openSecrets(cfg)
+	if err != nil {
+		return nil, err
+	}
 	m, err := openMeta(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	st := &Storage{Meta: m, close: m.Close}
+	st := &Storage{Meta: m, Secrets: secrets, close: m.Close}
 	if err := st.openBytes(ctx, cfg, use); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
