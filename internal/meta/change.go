@@ -31,6 +31,14 @@ type Change struct {
 	SetMaxTTL   *time.Duration // 0 removes the cap
 	RaiseFloors []Floor
 
+	// CreateWebhook, UpdateWebhook and DeleteWebhook write an endpoint of the org.
+	// An update takes everything but the progress and, where it is nil, the
+	// secret; enabling forgets the failures before. What does not exist is not
+	// changed.
+	CreateWebhook *Webhook
+	UpdateWebhook *Webhook
+	DeleteWebhook WebhookID
+
 	// CreateRepo makes a repository (Name, DefaultBranch, Source, PackSet and
 	// Tidy are taken from it). Refs may create its first refs in the same
 	// Change. With Source, the source must be alive and its PackSet equal to

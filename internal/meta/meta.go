@@ -70,6 +70,7 @@ type Store interface {
 	Repos
 	Packs
 	Events
+	Webhooks
 	Processes
 
 	// Ping runs a real query; nil means that reads are answered.
@@ -150,6 +151,11 @@ type Events interface {
 	// order. Positions are given after commit, without gaps that are filled
 	// later: a reader that saw position n never misses a smaller one.
 	Events(ctx context.Context, org OrgID, after int64, limit int) ([]Event, error)
+	// LastEvent returns the highest position that was given, 0 when there is none.
+	LastEvent(ctx context.Context) (int64, error)
+	// EventOrgs returns the orgs that have events with Position > after, and the
+	// highest position among them (after when there is none).
+	EventOrgs(ctx context.Context, after int64) (orgs []OrgID, last int64, err error)
 }
 
 // Processes keeps the heartbeat by which retired bytes are known to be unused,

@@ -33,8 +33,10 @@ func (b *batch) stageOrg(c *meta.Change) {
 	for i := range c.RaiseFloors {
 		b.raiseFloor(c.Org, &c.RaiseFloors[i])
 	}
+	b.stageWebhooks(c)
 	if c.DeleteOrg {
-		for _, table := range [...]string{"org_keys", "floors", "idempotency"} {
+		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
+		for _, table := range [...]string{"org_keys", "floors", "idempotency", "webhooks"} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
 		b.write(exec(`DELETE FROM orgs WHERE id = $1`, c.Org))
@@ -90,6 +92,8 @@ func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 			b.write(exec(`DELETE FROM `+table+` WHERE repo = $1`, id))
 		}
 		b.write(
+			exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1 AND repo = $2)`, r.Org, id),
+			exec(`DELETE FROM webhooks WHERE org = $1 AND repo = $2`, r.Org, id),
 			exec(`DELETE FROM floors WHERE org = $1 AND kind = $2 AND repo = $3`, r.Org, kindNumber[meta.FloorRef], id),
 			exec(`DELETE FROM repos WHERE id = $1`, id))
 		return

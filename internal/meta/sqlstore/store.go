@@ -132,6 +132,8 @@ func bindOne(arg any) any {
 		return int64(v)
 	case meta.PackID:
 		return int64(v)
+	case meta.WebhookID:
+		return int64(v)
 	}
 	return arg
 }

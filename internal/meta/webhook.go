@@ -1,0 +1,117 @@
+package meta
+
+import (
+	"context"
+	"time"
+)
+
+// WebhookID identifies a webhook endpoint; it is made with [NewID].
+type WebhookID int64
+
+// Webhook is an endpoint that the events of an org are delivered to.
+type Webhook struct {
+	ID  WebhookID
+	Org OrgID
+	// Repo narrows the endpoint to the events of one repository; 0 means all.
+	Repo RepoID
+	URL  string
+	// Secret is what deliveries are signed with, as its owner stores it.
+	Secret []byte
+	// Events are the types that are delivered; none means all.
+	Events []string
+	// MuteEphemeral leaves out the events of ephemeral refs.
+	MuteEphemeral bool
+	// Enabled is false when deliveries are stopped; Reason then says why, ""
+	// when its owner stopped them.
+	Enabled   bool
+	Reason    string
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// Position is the last event up to which all are delivered or given up. A new
+	// endpoint starts at the newest event that has a position.
+	Position int64
+	// FailingSince is when the first of the attempts was made that all failed; zero
+	// when the last one succeeded.
+	FailingSince time.Time
+}
+
+// WebhookLease is the right of one process to deliver to one endpoint.
+type WebhookLease struct {
+	Webhook Webhook
+	// Fence grows with each new holder: what an earlier one saves is refused.
+	Fence int64
+}
+
+// DeliveryState says what became of an event's delivery to an endpoint.
+type DeliveryState uint8
+
+// The states of deliveries.
+const (
+	DeliveryWaiting   DeliveryState = 0 // failed, and will be tried again
+	DeliveryDelivered DeliveryState = 1
+	DeliveryFailed    DeliveryState = 2 // given up after the last attempt
+)
+
+// Delivery is what became of one event at one endpoint, after the last attempt.
+type Delivery struct {
+	Position int64 // of the event
+	Type     string
+	State    DeliveryState
+	Attempts int
+	// Status is the HTTP status of the last answer, 0 when there was none.
+	Status int
+	// Error says in a few words why the last attempt failed.
+	Error string
+	At    time.Time // of the last attempt
+	Next  time.Time // of the next attempt while waiting
+}
+
+// DeliveryQuery selects deliveries of an endpoint, the newest event first.
+type DeliveryQuery struct {
+	Webhook WebhookID
+	// Before keeps events with smaller positions; 0 keeps all.
+	Before int64
+	// Waiting keeps those that will be tried again.
+	Waiting bool
+	Limit   int
+}
+
+// DeliveryProgress is how far deliveries to an endpoint came.
+type DeliveryProgress struct {
+	Webhook      WebhookID
+	Fence        int64
+	Position     int64
+	FailingSince time.Time
+	// Deliveries are new or changed.
+	Deliveries []Delivery
+	// Disable, when not "", stops the endpoint for this reason.
+	Disable string
+	// Release gives the lease back.
+	Release bool
+}
+
+// KeptDeliveries is how many of the newest deliveries of an endpoint are kept,
+// beside those that wait.
+const KeptDeliveries = 200
+
+// Webhooks reads endpoints and keeps the progress of deliveries.
+type Webhooks interface {
+	// Webhooks returns the endpoints of an org in order of their ids.
+	Webhooks(ctx context.Context, org OrgID) ([]Webhook, error)
+	// Webhook returns one endpoint of an org.
+	Webhook(ctx context.Context, org OrgID, id WebhookID) (Webhook, error)
+	// WebhookOrgs returns the orgs that have an enabled endpoint.
+	WebhookOrgs(ctx context.Context) ([]OrgID, error)
+	// DueWebhooks returns up to limit enabled endpoints that no process has a
+	// lease on and whose org has events after their position.
+	DueWebhooks(ctx context.Context, limit int) ([]WebhookID, error)
+	// LeaseWebhook takes the lease on an enabled endpoint, or extends it when the
+	// owner has it already. ErrNotFound says that another owner has it, or that
+	// there is no such enabled endpoint.
+	LeaseWebhook(ctx context.Context, id WebhookID, owner string, lease time.Duration) (WebhookLease, error)
+	// SaveDeliveries records progress. ErrNotFound says that the fence is not the
+	// endpoint's any more; nothing is then written.
+	SaveDeliveries(ctx context.Context, p DeliveryProgress) error
+	// Deliveries returns recent deliveries of an endpoint.
+	Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error)
+}
