@@ -71,5 +71,43 @@ func (d *Dir) AddPack(checksum object.ID, pack io.WriterTo, index []byte) error 
 	return nil
 }
 
+// MakePack puts a pack into the view that write writes; write returns its
+// checksum and index.
+func (d *Dir) MakePack(write func(io.Writer) (checksum object.ID, index []byte, err error)) error {
+	dir := filepath.Join(d.path, "objects", "pack")
+	f, err := os.CreateTemp(dir, "tmp_pack_*")
+	if err != nil {
+		return fmt.Errorf("make a pack for git: %w", err)
+	}
+	checksum, index, err := write(f)
+	if cerr := f.Close(); err == nil && cerr != nil {
+		err = fmt.Errorf("make a pack for git: %w", cerr)
+	}
+	if err != nil {
+		return err
+	}
+	base := filepath.Join(dir, "pack-"+checksum.String())
+	if err = os.Rename(f.Name(), base+".pack"); err == nil {
+		err = os.WriteFile(base+".idx", index, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("make a pack for git: %w", err)
+	}
+	return nil
+}
+
+// Shallow tells git that the history ends at commits: that their parents are not
+// there.
+func (d *Dir) Shallow(commits []object.ID) error {
+	var lines []byte
+	for _, id := range commits {
+		lines = append(append(lines, id.String()...), '\n')
+	}
+	if err := os.WriteFile(filepath.Join(d.path, "shallow"), lines, 0o600); err != nil {
+		return fmt.Errorf("cut the history for git: %w", err)
+	}
+	return nil
+}
+
 // Close removes the view.
 func (d *Dir) Close() error { return os.RemoveAll(d.path) }

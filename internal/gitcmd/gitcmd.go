@@ -26,11 +26,15 @@ const (
 	// PackObjects reads object ids, each with a name that similar objects share,
 	// and writes a pack of them.
 	PackObjects Subcommand = "pack-objects"
+	// MergeTree merges two commits, writes the trees and blobs that are new, and
+	// says what is in conflict.
+	MergeTree Subcommand = "merge-tree"
 )
 
 // known are the commands, with the options that each may be given, by name.
 var known = map[Subcommand][]string{
 	PackObjects: {"--stdout", "-q", "--delta-base-offset", "--threads", "--window", "--depth"},
+	MergeTree:   {"--write-tree", "-z", "--messages", "--allow-unrelated-histories"},
 }
 
 // settings are given to every command.

@@ -41,6 +41,7 @@ var layers = map[string][]string{
 	"internal/secret":            {},
 	"internal/netguard":          {},
 	"internal/gitcmd":            {"internal/git/object"},
+	"internal/task":              {"internal/gitcmd", "internal/odb", "internal/git/object", "internal/git/pack"},
 	"internal/repo":              {"internal/gitcmd", "internal/lru", "internal/graph", "internal/odb", "internal/blob", "internal/meta", "internal/policy", "internal/git/object", "internal/git/pack", "internal/git/refname", "internal/git/wire"},
 	"internal/repo/repotest":     {"internal/graph", "internal/odb", "internal/blob", "internal/blob/mem", "internal/meta", "internal/meta/sqlstore", "internal/git/object", "internal/git/pack"},
 	"internal/service":           {"internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "internal/git/wire"},

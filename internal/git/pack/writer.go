@@ -44,7 +44,16 @@ const (
 // errClosed is what readers and writers return after Close.
 var errClosed = errors.New("pack reader or writer is closed")
 
-var zlibWriters = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
+var (
+	zlibWriters = sync.Pool{New: func() any { return zlib.NewWriter(nil) }}
+	storing     = sync.Pool{New: func() any {
+		z, err := zlib.NewWriterLevel(nil, zlib.NoCompression)
+		if err != nil {
+			panic(err) // the level is one of the library's
+		}
+		return z
+	}}
+)
 
 // NewWriter begins a pack of exactly count objects.
 func NewWriter(w io.Writer, count uint32) *Writer {
@@ -66,10 +75,20 @@ func (p *Writer) Add(t object.Type, content []byte) (Written, error) {
 // AddStream compresses and writes an object of size bytes, which are all of
 // content.
 func (p *Writer) AddStream(t object.Type, size int64, content io.Reader) (Written, error) {
+	return p.stream(&zlibWriters, t, size, content)
+}
+
+// AddStored is AddStream without compressing: for a pack that is read once,
+// where it was written.
+func (p *Writer) AddStored(t object.Type, size int64, content io.Reader) (Written, error) {
+	return p.stream(&storing, t, size, content)
+}
+
+func (p *Writer) stream(writers *sync.Pool, t object.Type, size int64, content io.Reader) (Written, error) {
 	var h [maxEntryHeader]byte
 	return p.entry(AppendEntryHeader(h[:0], t, uint64(size)), func() error {
-		z := zlibWriters.Get().(*zlib.Writer)
-		defer zlibWriters.Put(z)
+		z := writers.Get().(*zlib.Writer)
+		defer writers.Put(z)
 		z.Reset((*compressed)(p))
 		if n, err := io.Copy(z, content); err != nil {
 			return err
