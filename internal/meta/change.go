@@ -65,6 +65,9 @@ type Change struct {
 	// of the rest; ConflictPackSet when one of them is no longer in it.
 	ReplacePacks *PackReplace
 
+	// Follow changes the repository's upstream, credential and syncs.
+	Follow *FollowChange
+
 	// Events are written with the Change; Type and Body are taken from them.
 	Events []Event
 	// Idempotency is recorded with the Change. When the key exists already the

@@ -72,6 +72,7 @@ type Store interface {
 	Events
 	Webhooks
 	Processes
+	Upstreams
 
 	// Ping runs a real query; nil means that reads are answered.
 	Ping(ctx context.Context) error

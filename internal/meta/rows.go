@@ -118,7 +118,9 @@ type Repo struct {
 	// refs: being listed then proves being reachable.
 	Tidy bool
 	// Source is the repository this one was forked from, or 0.
-	Source    RepoID
+	Source RepoID
+	// Following says whether it follows an upstream.
+	Following Following
 	CreatedAt time.Time
 	// Deleted is the time of deletion, zero for a live repository. The name
 	// stays taken until a purge.

@@ -105,6 +105,12 @@ func check(c *meta.Change) error {
 		c.SetProtections != nil || len(c.Refs) > 0 || c.Untidy || c.AddPack != nil || c.ReplacePacks != nil) {
 		return errors.New("a change of a repository must name it")
 	}
+	if f := c.Follow; f != nil && (c.Repo == 0 || (f.PutUpstream != nil) != (c.CreateRepo != nil)) {
+		return errors.New("an upstream is followed by a repository from its creation on")
+	}
+	if f := c.Follow; f != nil && f.PutCredential != nil && len(f.PutCredential.Username) > meta.MaxName {
+		return fmt.Errorf("the user name of a credential must have at most %d bytes", meta.MaxName)
+	}
 	if c.CreateRepo != nil && (c.DeleteRepo || c.PurgeRepo || c.ReplacePacks != nil) {
 		return errors.New("a repository cannot be made and changed away at once")
 	}

@@ -21,6 +21,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if conflict == nil && c.Repo != 0 {
 		conflict = b.packConflict(c)
 	}
+	if conflict == nil && c.Follow != nil {
+		conflict = b.followConflict(c)
+	}
 	if conflict == nil && len(c.Refs) > 0 {
 		conflict = b.moveRefs(c)
 	}
@@ -305,6 +308,9 @@ func (b *batch) stageRepo(c *meta.Change) int64 {
 	}
 	if c.PurgeRepo {
 		b.purge(r)
+	}
+	if c.Follow != nil {
+		b.stageFollow(c)
 	}
 	r.Version++
 	return r.Version

@@ -88,7 +88,7 @@ func (b *batch) flush() {
 func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 	switch {
 	case r.purged:
-		for _, table := range [...]string{"refs", "ref_log", "protections"} {
+		for _, table := range [...]string{"refs", "ref_log", "protections", "credentials", "upstreams", "syncs"} {
 			b.write(exec(`DELETE FROM `+table+` WHERE repo = $1`, id))
 		}
 		b.write(
@@ -107,6 +107,9 @@ func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 		b.write(exec(`UPDATE repos
 			SET version = $2, pack_set = $3, tidy = $4, default_branch = $5, deleted_at = $6 WHERE id = $1`,
 			id, r.Version, r.PackSet, r.Tidy, r.DefaultBranch, unixMicro(r.Deleted)))
+	}
+	if r.refollow {
+		b.write(exec(`UPDATE repos SET following = $2 WHERE id = $1`, id, int64(r.Following)))
 	}
 	for _, name := range r.order {
 		b.flushRef(id, name, r.refs[name])

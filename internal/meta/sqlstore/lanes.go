@@ -37,7 +37,7 @@ const (
 func (j *job) solo() bool {
 	c := j.change
 	return c != nil && (c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil || c.RemoveKey != "" ||
-		c.SetMaxTTL != nil || c.PurgeRepo)
+		c.SetMaxTTL != nil || c.PurgeRepo || c.Follow != nil)
 }
 
 // bytes is what the job weighs in a batch.

@@ -24,6 +24,7 @@ type batch struct {
 	floors  map[floorKey]int64
 	covered map[covered]bool
 	replays map[replayKey]*meta.Idempotency
+	follow  *followState // of the one Change, if it has such a part
 
 	out []stmt // what will be written, besides the states above
 }
@@ -69,6 +70,7 @@ type repoState struct {
 	log         []meta.RefLogEntry
 	protections *[]meta.Protection
 	purged      bool
+	refollow    bool // Following is to be written
 }
 
 // refState is a ref as it was stored and as the batch leaves it; a zero ID says
@@ -207,6 +209,9 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 	}
 	if c.Repo != 0 {
 		stmts = b.wantRepo(stmts, c)
+	}
+	if c.Follow != nil {
+		stmts = b.wantFollow(stmts, c)
 	}
 	if c.Token != nil {
 		stmts = b.loadFloors(stmts, c)

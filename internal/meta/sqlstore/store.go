@@ -134,6 +134,10 @@ func bindOne(arg any) any {
 		return int64(v)
 	case meta.WebhookID:
 		return int64(v)
+	case meta.CredentialID:
+		return int64(v)
+	case meta.SyncID:
+		return int64(v)
 	}
 	return arg
 }
