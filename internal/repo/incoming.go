@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,12 +37,6 @@ func (e *Engine) receivePack(ctx context.Context, v *View, src io.Reader) (*inco
 	return in, nil
 }
 
-// Sizes in bytes of a pack index, but for packs over 2 GiB.
-const (
-	indexOverhead  = 8 + 4*256 + 2*object.Size
-	indexPerObject = object.Size + 4 + 4
-)
-
 func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Reader) error {
 	c := collector{links: linkLog{scratch: e.cfg.Scratch}}
 	defer c.links.Close()
@@ -51,7 +44,8 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 	if err != nil {
 		return err
 	}
-	res, err := pack.Receive(ctx, src, in.file, pack.Options{
+	var types []object.Type
+	in.index, types, err = e.receiveIndexed(ctx, src, in.file, pack.Options{
 		MaxPackSize:    e.cfg.Limits.MaxPack,
 		MaxObjectSize:  e.cfg.Limits.MaxObject,
 		RefuseTrailing: true,
@@ -61,19 +55,6 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 	})
 	if err != nil {
 		return err
-	}
-	types := make([]object.Type, res.Count())
-	for i := range types {
-		types[i], _ = res.Entry(i)
-	}
-	var idx bytes.Buffer
-	idx.Grow(indexOverhead + indexPerObject*res.Count())
-	if err := res.WriteIndex(&idx); err != nil {
-		return fmt.Errorf("index pack: %w", err)
-	}
-	res = nil // it is larger than the index
-	if in.index, err = pack.ParseIndex(idx.Bytes()); err != nil {
-		return fmt.Errorf("index pack: %w", err)
 	}
 	if types, err = in.strip(ctx, e, types); err != nil {
 		return err

@@ -169,6 +169,11 @@ func (r *receiver) receive(ctx context.Context, p *wire.Push, src io.Reader) (wi
 			return wire.PushResult{}, err
 		}
 		b.in = in
+		defer func() {
+			objects := in.index.Count()
+			in, b.in = nil, nil
+			giveUpMemory(objects)
+		}()
 	}
 	return b.run(ctx)
 }

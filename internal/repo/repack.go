@@ -2,7 +2,6 @@ package repo
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -175,7 +174,8 @@ func (c *collection) packObjects(ctx context.Context, dir *gitcmd.Dir, p *part, 
 		w.CloseWithError(err)
 		ran <- err
 	}()
-	res, err := pack.Receive(ctx, r, made.file, pack.Options{
+	var err error
+	made.index, _, err = c.engine.receiveIndexed(ctx, r, made.file, pack.Options{
 		RefuseTrailing: true, Scratch: func() (pack.Scratch, error) { return newScratch(c.engine.cfg.Scratch) },
 	})
 	r.CloseWithError(errors.New("the pack was refused"))
@@ -185,13 +185,7 @@ func (c *collection) packObjects(ctx context.Context, dir *gitcmd.Dir, p *part, 
 	if err != nil {
 		return fmt.Errorf("take in the pack that git made: %w", err)
 	}
-	var idx bytes.Buffer
-	idx.Grow(indexOverhead + indexPerObject*res.Count())
-	if err := res.WriteIndex(&idx); err != nil {
-		return fmt.Errorf("index pack: %w", err)
-	}
-	made.index, err = pack.ParseIndex(idx.Bytes())
-	return err
+	return nil
 }
 
 // asked checks that a pack holds exactly what its list says.

@@ -76,7 +76,7 @@ func (x *indexer) resolve() error {
 
 // hasDeltas reports whether deltas against an object wait for it.
 func (x *indexer) hasDeltas(obj uint32) bool {
-	if *x.rows.child(obj) != 0 {
+	if x.rows.child(obj) != 0 {
 		return true
 	}
 	g := findGroup(x.groups, x.rows.id(obj))

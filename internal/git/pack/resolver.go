@@ -131,7 +131,7 @@ func (r *resolver) retire() {
 func (r *resolver) enter(obj uint32, base content) error {
 	r.path = append(r.path, step{obj, base, len(r.pending)})
 	rows := r.x.rows
-	for next := *rows.child(obj); next != 0; next = *rows.sibling(next - 1) {
+	for next := rows.child(obj); next != 0; next = rows.sibling(next - 1) {
 		if err := r.child(next-1, &base); err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (r *resolver) enter(obj uint32, base content) error {
 	}
 	// Whoever takes the list resolves it: were an object in the pack twice,
 	// its deltas would otherwise be resolved again, and again for theirs.
-	for next := g.first.Swap(0); next != 0; next = *rows.sibling(next - 1) {
+	for next := g.first.Swap(0); next != 0; next = rows.sibling(next - 1) {
 		if err := r.child(next-1, &base); err != nil {
 			return err
 		}

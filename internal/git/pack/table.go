@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"iter"
 	"slices"
 	"sync/atomic"
 
@@ -11,15 +12,16 @@ import (
 // growth from copying, and a claimed count from costing more than 2 MiB.
 const rowsPerChunk = 1 << 14
 
-// chunk holds some objects of a pack, column by column: 42 bytes each.
+// chunk holds some objects of a pack, column by column: 34 bytes each, and 8 more
+// where there are deltas.
 type chunk struct {
 	id      []object.ID // for a REFDelta that is not resolved, its base
 	offset  []int64
 	crc     []uint32
 	kind    []object.Type // of the entry
 	typ     []object.Type // of the object; object.Invalid until its ID is known
-	child   []uint32      // the last delta at an offset against this object, plus one
-	sibling []uint32      // the previous delta against the same base, plus one
+	child   []uint32      // the last delta at an offset against this object, plus one; nil while there is none
+	sibling []uint32      // the previous delta against the same base, plus one; nil while there is none
 }
 
 // table holds the objects of a pack in the order of their entries. Rows may be
@@ -58,8 +60,11 @@ func (c *chunk) resize(n int) {
 	c.crc = append(c.crc, make([]uint32, n-len(c.crc))...)
 	c.kind = append(c.kind, make([]object.Type, n-len(c.kind))...)
 	c.typ = append(c.typ, make([]object.Type, n-len(c.typ))...)
-	c.child = append(c.child, make([]uint32, n-len(c.child))...)
-	c.sibling = append(c.sibling, make([]uint32, n-len(c.sibling))...)
+	for _, links := range []*[]uint32{&c.child, &c.sibling} {
+		if *links != nil {
+			*links = append(*links, make([]uint32, n-len(*links))...)
+		}
+	}
 }
 
 func (t *table) id(i uint32) *object.ID    { return &t.chunks[i/rowsPerChunk].id[i%rowsPerChunk] }
@@ -67,8 +72,44 @@ func (t *table) offset(i uint32) int64     { return t.chunks[i/rowsPerChunk].off
 func (t *table) crc(i uint32) *uint32      { return &t.chunks[i/rowsPerChunk].crc[i%rowsPerChunk] }
 func (t *table) kind(i uint32) object.Type { return t.chunks[i/rowsPerChunk].kind[i%rowsPerChunk] }
 func (t *table) typ(i uint32) *object.Type { return &t.chunks[i/rowsPerChunk].typ[i%rowsPerChunk] }
-func (t *table) child(i uint32) *uint32    { return &t.chunks[i/rowsPerChunk].child[i%rowsPerChunk] }
-func (t *table) sibling(i uint32) *uint32  { return &t.chunks[i/rowsPerChunk].sibling[i%rowsPerChunk] }
+
+func (t *table) child(i uint32) uint32 {
+	if c := t.chunks[i/rowsPerChunk].child; c != nil {
+		return c[i%rowsPerChunk]
+	}
+	return 0
+}
+
+func (t *table) sibling(i uint32) uint32 {
+	if s := t.chunks[i/rowsPerChunk].sibling; s != nil {
+		return s[i%rowsPerChunk]
+	}
+	return 0
+}
+
+// setChild and setSibling may not be called beside readers of the same rows.
+func (t *table) setChild(i, delta uint32) {
+	c := t.chunks[i/rowsPerChunk]
+	if c.child == nil {
+		c.child = make([]uint32, len(c.id))
+	}
+	c.child[i%rowsPerChunk] = delta
+}
+
+func (t *table) setSibling(i, delta uint32) {
+	c := t.chunks[i/rowsPerChunk]
+	if c.sibling == nil {
+		c.sibling = make([]uint32, len(c.id))
+	}
+	c.sibling[i%rowsPerChunk] = delta
+}
+
+// dropLinks forgets which deltas are against what.
+func (t *table) dropLinks() {
+	for _, c := range t.chunks {
+		c.child, c.sibling = nil, nil
+	}
+}
 
 // at returns the object whose entry begins at offset.
 func (t *table) at(offset int64) (uint32, bool) {
@@ -84,17 +125,17 @@ func (t *table) at(offset int64) (uint32, bool) {
 	return uint32(lo), lo < t.count && t.offset(uint32(lo)) == offset
 }
 
-// sortByID sorts objects by ID. Beyond small packs it first deals them out by
-// the first 16 bits, so that comparisons stay within a few cache lines.
-func (t *table) sortByID(objs []uint32) []uint32 {
+// sortByID returns count objects in order of ID. Beyond small packs it first
+// deals them out by the first 16 bits, so that comparisons stay within a few cache
+// lines. It goes through objs twice.
+func (t *table) sortByID(count int, objs iter.Seq[uint32]) []uint32 {
 	compare := func(a, b uint32) int { return t.id(a).Compare(*t.id(b)) }
-	if len(objs) < 1<<12 {
-		slices.SortFunc(objs, compare)
-		return objs
+	if count < 1<<12 {
+		return slices.SortedFunc(objs, compare)
 	}
 	bucket := func(i uint32) int { id := t.id(i); return int(id[0])<<8 | int(id[1]) }
 	var ends [1 << 16]uint32
-	for _, i := range objs {
+	for i := range objs {
 		ends[bucket(i)]++
 	}
 	sum := uint32(0)
@@ -103,8 +144,8 @@ func (t *table) sortByID(objs []uint32) []uint32 {
 		ends[b] = sum
 		sum += n
 	}
-	sorted := make([]uint32, len(objs))
-	for _, i := range objs {
+	sorted := make([]uint32, count)
+	for i := range objs {
 		b := bucket(i)
 		sorted[ends[b]] = i
 		ends[b]++
@@ -115,6 +156,24 @@ func (t *table) sortByID(objs []uint32) []uint32 {
 		start = end
 	}
 	return sorted
+}
+
+// all yields every object.
+func (t *table) all(yield func(uint32) bool) {
+	for i := range uint32(t.count) {
+		if !yield(i) {
+			return
+		}
+	}
+}
+
+// refDeltas yields the REFDelta entries.
+func (t *table) refDeltas(yield func(uint32) bool) {
+	for i := range t.all {
+		if t.kind(i) == REFDelta && !yield(i) {
+			return
+		}
+	}
 }
 
 // refGroup is the list of all REFDelta entries against one base.
@@ -129,13 +188,7 @@ func (t *table) groupRefs(count int) []refGroup {
 	if count == 0 {
 		return nil
 	}
-	refs := make([]uint32, 0, count)
-	for i := range uint32(t.count) {
-		if t.kind(i) == REFDelta {
-			refs = append(refs, i)
-		}
-	}
-	refs = t.sortByID(refs)
+	refs := t.sortByID(count, t.refDeltas)
 	bases := 1
 	for i := 1; i < len(refs); i++ {
 		if *t.id(refs[i]) != *t.id(refs[i-1]) {
@@ -149,7 +202,7 @@ func (t *table) groupRefs(count int) []refGroup {
 			g++
 			groups[g].base = *t.id(r)
 		}
-		*t.sibling(r) = groups[g].first.Load()
+		t.setSibling(r, groups[g].first.Load())
 		groups[g].first.Store(r + 1)
 	}
 	return groups
