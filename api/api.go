@@ -6,8 +6,8 @@
 // standard and a legacy name for one thing, the standard one wins when both are
 // sent; responses carry both.
 //
-// The tag "query" names a query parameter, the tag "json" a member of the body.
-// A field with both is taken from the body when the body has it.
+// The tag "query" names a query parameter, the tag "json" a member of the body,
+// the tag "path" a segment of the path. Of several the path wins, then the body.
 package api
 
 // Error is the body of every answer that is not a success. The members beside

@@ -58,6 +58,33 @@ type Repo struct {
 	CreatedAt     string `json:"created_at"`
 }
 
+// UpdateRepo asks to change a repository. What is absent stays.
+type UpdateRepo struct {
+	// DefaultBranch is the short name of a branch that exists, unless the
+	// repository has none.
+	DefaultBranch string `json:"default_branch,omitempty"`
+	// Deployment is not offered by this server.
+	Deployment any `json:"deployment,omitempty"`
+}
+
+// UpdatedRepo is the answer to UpdateRepo.
+type UpdatedRepo struct {
+	RepoID        string `json:"repo_id"`
+	RepoName      string `json:"repo_name"`
+	DefaultBranch string `json:"default_branch"`
+}
+
+// LookUpRepo asks for the name and URL of the repository with an id.
+type LookUpRepo struct {
+	RepoID string `json:"-" path:"id"`
+}
+
+// RepoURL is the answer to LookUpRepo.
+type RepoURL struct {
+	Repo
+	HTTPURL string `json:"http_url"` // clone URL without credentials
+}
+
 // ListRepos asks for a page of an org's repositories, newest first.
 type ListRepos struct {
 	Cursor string `query:"cursor"`

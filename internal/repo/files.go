@@ -46,6 +46,26 @@ func (v *View) Entry(ctx context.Context, commit object.ID, path string) (Entry,
 	return at, err
 }
 
+// Commit returns a commit of the view, which the caller has resolved.
+func (v *View) Commit(ctx context.Context, id object.ID) (*object.CommitData, error) {
+	db, err := v.DB(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, data, err := db.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if t != object.Commit {
+		return nil, &NotFoundError{What: "commit", Name: id.String()}
+	}
+	c, err := object.ParseCommit(data)
+	if err != nil {
+		return nil, fmt.Errorf("read commit %s: %w", id, err)
+	}
+	return c, nil
+}
+
 // lookup finds a path below a tree.
 func lookup(ctx context.Context, db *odb.DB, tree object.ID, path string) (Entry, bool, error) {
 	at := Entry{Path: path, Mode: object.ModeDir, ID: tree}

@@ -163,13 +163,24 @@ func (e *Engine) SetDefaultBranch(ctx context.Context, w Writer, v *View, short 
 	if err != nil {
 		return err
 	}
-	c := meta.Change{SetDefaultBranch: short}
-	if tip := v.valueOf(full); !tip.IsZero() {
-		c.Refs = []meta.RefWrite{{Name: full, Old: tip, VerifyOnly: true}}
-	} else if v.hasBranches() {
-		return &NotFoundError{What: "branch", Name: short}
+	for range maxAttempts {
+		c := meta.Change{SetDefaultBranch: short}
+		if tip := v.valueOf(full); !tip.IsZero() {
+			c.Refs = []meta.RefWrite{{Name: full, Old: tip, VerifyOnly: true}}
+		} else if v.hasBranches() {
+			return &NotFoundError{What: "branch", Name: clip(short)}
+		}
+		err := e.change(ctx, w, v.Repo(), c)
+		var stale *StaleError
+		if !errors.As(err, &stale) {
+			return err
+		}
+		// It moved, which is none of this change's business, or went.
+		if v, err = e.renew(ctx, v); err != nil {
+			return err
+		}
 	}
-	return e.change(ctx, w, v.Repo(), c)
+	return &ConflictError{Ref: full}
 }
 
 // SetProtections replaces the protection rules of a repository.

@@ -34,6 +34,7 @@ type call struct {
 
 	route  *route
 	name   string // of the repository in the path, "" for none
+	item   string // what else the path names, "" for nothing
 	access *service.Access
 	branch string // that a commit is for, once known
 

@@ -18,6 +18,7 @@ import (
 const (
 	branchCursor = 'b'
 	repoCursor   = 'r'
+	tagCursor    = 't'
 )
 
 var cursorEncoding = base64.RawURLEncoding.Strict()
@@ -65,6 +66,26 @@ func branchPosition(cursor string) (service.BranchPosition, error) {
 		return service.BranchPosition{}, badCursor()
 	}
 	return service.BranchPosition{Version: int64(version), Name: name}, nil
+}
+
+// afterName is the cursor that continues after the ref with a full name.
+func afterName(kind byte, full string) string {
+	return cursorEncoding.EncodeToString(append([]byte{kind}, full...))
+}
+
+// namePosition reads a cursor of refs; "" is the start.
+func namePosition(cursor string, kind byte) (full string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	data, err := openCursor(cursor, kind)
+	if err != nil {
+		return "", err
+	}
+	if refname.Check(string(data)) != nil {
+		return "", badCursor()
+	}
+	return string(data), nil
 }
 
 // afterRepo is the cursor that continues after a repository.

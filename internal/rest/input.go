@@ -22,8 +22,22 @@ func invalid(format string, args ...any) *service.Error {
 }
 
 // decode reads the query into the fields of into that have the tag "query",
-// then the JSON body, if there is one, into those that have the tag "json".
+// then the JSON body, if there is one, into those that have the tag "json", then
+// the path into that with the tag "path".
 func (c *call) decode(into any) error {
+	if err := c.decodeInput(into); err != nil || c.item == "" {
+		return err
+	}
+	v := reflect.ValueOf(into).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("path") != "" {
+			v.Field(i).SetString(c.item)
+		}
+	}
+	return nil
+}
+
+func (c *call) decodeInput(into any) error {
 	if err := decodeQuery(c.r.URL.RawQuery, into); err != nil {
 		return err
 	}

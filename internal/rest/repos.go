@@ -80,6 +80,25 @@ func describe(r meta.Repo) api.Repo {
 
 func (c *call) getRepo(api.None) (api.Repo, error) { return describe(c.access.Repo), nil }
 
+func (c *call) updateRepo(q api.UpdateRepo) (api.UpdatedRepo, error) {
+	if q.Deployment != nil {
+		return api.UpdatedRepo{}, service.Refuse(service.Unsupported, "this server has no deployments: send default_branch only")
+	}
+	r, err := c.Service.UpdateRepo(c.ctx, c.access, shortBranch(q.DefaultBranch))
+	if err != nil {
+		return api.UpdatedRepo{}, err
+	}
+	return api.UpdatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, DefaultBranch: r.DefaultBranch}, nil
+}
+
+func (c *call) lookUpRepo(q api.LookUpRepo) (api.RepoURL, error) {
+	r, err := c.Service.RepoByID(c.ctx, c.access, q.RepoID)
+	if err != nil {
+		return api.RepoURL{}, err
+	}
+	return api.RepoURL{Repo: describe(r), HTTPURL: c.cloneURL(r.Name)}, nil
+}
+
 // Sizes of pages of repositories and branches.
 const (
 	listDefault = 20

@@ -77,7 +77,7 @@ func (h *Handler) Match(r *http.Request) (route string, ok bool) {
 // ServeHTTP answers one request. It never redirects.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(h, w, r)
-	p, name := h.find(split(r.URL.EscapedPath()))
+	p, at := h.find(split(r.URL.EscapedPath()))
 	if p == nil {
 		c.fail(&service.Error{Code: service.NotFound, Message: "there is nothing at this path"})
 		return
@@ -89,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(&service.Error{Code: service.MethodNotAllowed, Message: "method not allowed here: use " + allow})
 		return
 	}
-	c.route, c.name = rt, name
+	c.route, c.name, c.item = rt, at.repo, at.item
 	if err := c.serve(); err != nil {
 		c.fail(err)
 	}
@@ -101,8 +101,13 @@ type pattern struct {
 	methods  map[string]*route
 }
 
-// repoSegment stands for the name of a repository in the paths of routes.
+// repoSegment stands for the name of a repository in the paths of routes. Any
+// other segment in braces stands for the name of something else, of which a path
+// has one at most: the field of the request with that tag "path" takes it.
 const repoSegment = "{r}"
+
+// place is what the segments in braces of a pattern are in a path.
+type place struct{ repo, item string }
 
 func (h *Handler) mount(path string, r *route) {
 	segments := strings.Split(path, "/")
@@ -115,30 +120,31 @@ func (h *Handler) mount(path string, r *route) {
 	h.patterns = append(h.patterns, pattern{segments: segments, methods: map[string]*route{r.method: r}})
 }
 
-// find returns the pattern of a path, nil for none, and the name of the
-// repository that the path holds.
-func (h *Handler) find(segments []string) (p *pattern, repo string) {
+// find returns the pattern of a path, nil for none, and what the path names.
+func (h *Handler) find(segments []string) (*pattern, place) {
 	for i := range h.patterns {
-		if repo, ok := h.patterns[i].match(segments); ok {
-			return &h.patterns[i], repo
+		if at, ok := h.patterns[i].match(segments); ok {
+			return &h.patterns[i], at
 		}
 	}
-	return nil, ""
+	return nil, place{}
 }
 
-func (p *pattern) match(segments []string) (repo string, ok bool) {
+func (p *pattern) match(segments []string) (at place, ok bool) {
 	if len(segments) != len(p.segments) {
-		return "", false
+		return place{}, false
 	}
 	for i, want := range p.segments {
 		switch {
 		case want == repoSegment:
-			repo = segments[i]
+			at.repo = segments[i]
+		case want[0] == '{':
+			at.item = segments[i]
 		case want != segments[i]:
-			return "", false
+			return place{}, false
 		}
 	}
-	return repo, true
+	return at, true
 }
 
 func (p *pattern) allow() string {

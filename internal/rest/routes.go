@@ -106,7 +106,7 @@ func receives[Q, A any](status int, f func(*call) (A, error)) operation {
 
 // routes is the table.
 func routes() []*route {
-	const get, head, post, put, del = http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete
+	const get, head, post, put, patch, del = http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	return []*route{
 		{name: "repos.create", method: post, legacy: "repos", path: "repos",
 			access: creates(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createRepo)},
@@ -114,6 +114,10 @@ func routes() []*route {
 			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).listRepos)},
 		{name: "repos.get", method: get, legacy: "repo", path: "repos/{r}",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getRepo)},
+		{name: "repos.update", method: patch, legacy: "repo", path: "repos/{r}",
+			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateRepo)},
+		{name: "repos.lookup", method: get, path: "repo-urls/{id}",
+			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).lookUpRepo)},
 		{name: "repos.delete", method: del, legacy: "repos/delete", path: "repos/{r}",
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteRepo)},
 		{name: "protections.get", method: get, path: "repos/{r}/protections",
@@ -140,6 +144,18 @@ func routes() []*route {
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createBranch)},
 		{name: "branches.delete", method: del, legacy: "repos/branches", path: "repos/{r}/branches",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteBranch)},
+
+		{name: "tags.list", method: get, legacy: "repos/tags", path: "repos/{r}/tags",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listTags)},
+		{name: "tags.get", method: get, legacy: "repos/tag", path: "repos/{r}/tag",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getTag)},
+		{name: "tags.create", method: post, legacy: "repos/tags", path: "repos/{r}/tags",
+			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createTag)},
+		{name: "tags.delete", method: del, legacy: "repos/tags", path: "repos/{r}/tags/{tag}",
+			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteTag)},
+
+		{name: "commits.get", method: get, legacy: "repos/commit", path: "repos/{r}/commit",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getCommit)},
 		{name: "commits.pack", method: post, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
 	}

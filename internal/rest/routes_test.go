@@ -29,6 +29,8 @@ var samples = map[string][]sample{
 	"repos.create":    {{body: map[string]any{"default_branch": "trunk"}}, {}},
 	"repos.list":      {{}},
 	"repos.get":       {{}},
+	"repos.update":    {{body: `{"default_branch":"old"}`}},
+	"repos.lookup":    {{}},
 	"repos.delete":    {{}},
 	"protections.get": {{}},
 	"protections.set": {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
@@ -46,6 +48,11 @@ var samples = map[string][]sample{
 		{body: `{"target_branch":"new","base_ref":"main","target_is_ephemeral":true}`},
 	},
 	"branches.delete": {{body: `{"name":"old"}`}, {body: `{"target_branch":"session","ephemeral":true}`}},
+	"tags.list":       {{}, {query: "limit=1"}},
+	"tags.get":        {{query: "name=v1"}},
+	"tags.create":     {{body: `{"name":"v2","ref":"main~1"}`}, {body: `{"name":"v1","ref":"main"}`}},
+	"tags.delete":     {{body: `{"name":"v1"}`}},
+	"commits.get":     {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
 	"commits.pack": {
 		{body: commitBody(nil, map[string]string{"n": "1"})},
 		{body: commitBody(map[string]any{"target_branch": "fresh", "base_branch": "main", "ephemeral": true}, map[string]string{"n": "1"})},
@@ -61,10 +68,12 @@ func populate(s *stack) {
 	s.want(http.StatusOK, "POST", repoPath(populated, "branches/create"), s.full(populated), `{"target_branch":"old","base_ref":"main"}`, nil)
 	s.commit(populated, nil, map[string]string{"README.md": "hello again\n"})
 	s.commit(populated, map[string]any{"target_branch": "session", "base_branch": "main", "ephemeral": true}, map[string]string{"s": "1"})
+	s.want(http.StatusOK, "POST", repoPath(populated, "tags"), s.full(populated), `{"name":"v1","ref":"old"}`, nil)
 	s.create("team/other")
 }
 
-// paths returns where a route is mounted, for a repository.
+// paths returns where a route is mounted, for a repository and what it has. The
+// stack fills in "{id}", that of the populated repository.
 func (r *route) paths(repo string) []string {
 	var out []string
 	if r.legacy != "" {
@@ -72,6 +81,9 @@ func (r *route) paths(repo string) []string {
 	}
 	if r.path != "" {
 		out = append(out, strings.Replace("/api/"+r.path, "repos/{r}", strings.TrimPrefix(repoPath(repo, ""), "/api/"), 1))
+	}
+	for i := range out {
+		out[i] = strings.Replace(out[i], "{tag}", "v1", 1)
 	}
 	return out
 }
@@ -301,8 +313,8 @@ func TestRouting(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ method, path, allow string }{
-		{"PATCH", "/api/v1/repo", "GET"},
-		{"OPTIONS", "/api/repos/team%2Fapp", "DELETE, GET"},
+		{"PUT", "/api/v1/repo", "GET, PATCH"},
+		{"OPTIONS", "/api/repos/team%2Fapp", "DELETE, GET, PATCH"},
 		{"HEAD", "/api/repos/team%2Fapp/branches", "DELETE, GET"},
 		{"PUT", "/api/v1/repos/file", "GET, HEAD"},
 		{"GET", "/api/v1/repos/commit-pack", "POST"},

@@ -165,6 +165,9 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 		}
 		in = bytes.NewReader(data)
 	}
+	if before, after, ok := strings.Cut(path, "{id}"); ok {
+		path = before + service.RepoID(s.repo(populated).ID) + after
+	}
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, in)
 	if err != nil {
 		s.t.Fatal(err)
@@ -217,6 +220,16 @@ func (s *stack) refused(status int, code api.Code, method, path, token string, b
 		s.t.Fatalf("%s %s: code %q, want %q: %s", method, path, e.Code, code, e.Message)
 	}
 	return e
+}
+
+// repo is the row of a repository of acme.
+func (s *stack) repo(name string) meta.Repo {
+	s.t.Helper()
+	gate, err := s.meta.Gate(s.t.Context(), meta.GateQuery{Org: "acme", Repo: name})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return gate.Repo
 }
 
 func repoPath(name, rest string) string {

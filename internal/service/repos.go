@@ -3,7 +3,9 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -108,6 +110,45 @@ func (s *Service) Repos(ctx context.Context, a *Access, contains string, before 
 		return nil, fmt.Errorf("list repositories: %w", err)
 	}
 	return rows, nil
+}
+
+// RepoByID returns the repository of the org that has an id as clients see it.
+// One of another org, a deleted one and none are refused alike.
+func (s *Service) RepoByID(ctx context.Context, a *Access, id string) (meta.Repo, error) {
+	digits, ok := strings.CutPrefix(id, "repo_")
+	n, err := strconv.ParseUint(digits, 16, 64)
+	if !ok || err != nil || RepoID(meta.RepoID(n)) != id {
+		return meta.Repo{}, repositoryMissing()
+	}
+	r, err := s.Meta.Repo(ctx, meta.RepoID(n))
+	if errors.Is(err, meta.ErrNotFound) || err == nil && (r.Org != a.Org.ID || !r.Deleted.IsZero()) {
+		return meta.Repo{}, repositoryMissing()
+	}
+	if err != nil {
+		return meta.Repo{}, fmt.Errorf("read repository: %w", err)
+	}
+	return r, nil
+}
+
+// UpdateRepo makes a branch the default one, "" leaves it as it is, and returns
+// the repository as it is then.
+func (s *Service) UpdateRepo(ctx context.Context, a *Access, defaultBranch string) (meta.Repo, error) {
+	r := a.Repo
+	if !r.Deleted.IsZero() {
+		return r, repositoryMissing()
+	}
+	if defaultBranch == "" || defaultBranch == r.DefaultBranch {
+		return r, nil
+	}
+	v, err := s.View(ctx, a)
+	if err != nil {
+		return r, err
+	}
+	if err := s.Engine.SetDefaultBranch(ctx, a.Writer("PATCH repo"), v, defaultBranch); err != nil {
+		return r, err
+	}
+	r.DefaultBranch = defaultBranch
+	return r, nil
 }
 
 // DeleteRepo makes the repository disappear; its name stays taken.
