@@ -21,6 +21,10 @@ type Config struct {
 	CacheDir    string
 	CacheSize   int64
 
+	// AllowHosts are reached although they are not public; package netguard says
+	// what an entry may be.
+	AllowHosts []string
+
 	Listen         string
 	AdminListen    string
 	PublicURL      string
@@ -170,6 +174,15 @@ func (c *Config) check() error {
 
 func setString(field func(*Config) *string) func(*Config, string) error {
 	return func(c *Config, v string) error { *field(c) = v; return nil }
+}
+
+func setList(field func(*Config) *[]string) func(*Config, string) error {
+	return func(c *Config, v string) error {
+		for item := range strings.SplitSeq(v, ",") {
+			*field(c) = append(*field(c), strings.TrimSpace(item))
+		}
+		return nil
+	}
 }
 
 func setAddress(field func(*Config) *string) func(*Config, string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
+	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/secret"
@@ -33,6 +34,8 @@ type Storage struct {
 	// Secrets encrypts what must not be readable in the database. It is nil when
 	// the database is elsewhere and no key was given: secrets are then refused.
 	Secrets *secret.Keyring
+	// Guard says which hosts may be connected to at the wish of others.
+	Guard *netguard.Guard
 
 	objects *odb.Store
 	close   func() error
@@ -56,6 +59,10 @@ func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage
 			return nil, fmt.Errorf("make the data directory: %w", err)
 		}
 	}
+	guard, err := netguard.New(cfg.AllowHosts)
+	if err != nil {
+		return nil, &config.UsageError{Setting: "allow-host", Reason: err.Error()}
+	}
 	secrets, err := openSecrets(cfg)
 	if err != nil {
 		return nil, err
@@ -64,7 +71,7 @@ func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage
 	if err != nil {
 		return nil, err
 	}
-	st := &Storage{Meta: m, Secrets: secrets, close: m.Close}
+	st := &Storage{Meta: m, Secrets: secrets, Guard: guard, close: m.Close}
 	if err := st.openBytes(ctx, cfg, use); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
