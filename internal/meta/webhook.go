@@ -69,11 +69,11 @@ type Delivery struct {
 // DeliveryQuery selects deliveries of an endpoint, the newest event first.
 type DeliveryQuery struct {
 	Webhook WebhookID
-	// Before keeps events with smaller positions; 0 keeps all.
+	// Before keeps events with smaller positions, After those with larger ones; 0
+	// keeps all.
 	Before int64
-	// Waiting keeps those that will be tried again.
-	Waiting bool
-	Limit   int
+	After  int64
+	Limit  int
 }
 
 // DeliveryProgress is how far deliveries to an endpoint came.
@@ -91,7 +91,7 @@ type DeliveryProgress struct {
 }
 
 // KeptDeliveries is how many of the newest deliveries of an endpoint are kept,
-// beside those that wait.
+// beside those after its position.
 const KeptDeliveries = 200
 
 // Webhooks reads endpoints and keeps the progress of deliveries.

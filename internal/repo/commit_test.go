@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
 )
@@ -232,16 +233,16 @@ func TestCommitRemembersAndEvents(t *testing.T) {
 	if got := w.ref(r.ID, "refs/heads/main"); got != first.Commit {
 		t.Errorf("main moved to %s", got)
 	}
-	events, err := w.meta.Events(context.Background(), w.org, 0, 10)
+	rows, err := w.meta.Events(context.Background(), w.org, 0, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e pushEvent
-	if len(events) != 1 || events[0].Type != "push" || json.Unmarshal(events[0].Body, &e) != nil {
-		t.Fatalf("events: %+v", events)
+	var e events.Push
+	if len(rows) != 1 || rows[0].Type != "push" || json.Unmarshal(rows[0].Body, &e) != nil {
+		t.Fatalf("events: %+v", rows)
 	}
 	e.PushedAt = ""
-	want := pushEvent{Repository: eventRepository{ID: PublicID(r.ID), URL: "repo", RepoName: "repo"}, Ref: "refs/heads/main", Before: object.Zero.String(), After: first.Commit.String(), CustomerID: "acme", Org: "acme"}
+	want := events.Push{Repository: events.Repository{ID: PublicID(r.ID), URL: "repo", RepoName: "repo"}, Ref: "refs/heads/main", Before: object.Zero.String(), After: first.Commit.String(), CustomerID: "acme", Org: "acme"}
 	if e != want {
 		t.Errorf("event %+v, want %+v", e, want)
 	}

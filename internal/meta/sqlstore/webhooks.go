@@ -2,6 +2,7 @@ package sqlstore
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -170,9 +171,9 @@ func (s *Store) SaveDeliveries(ctx context.Context, p meta.DeliveryProgress) err
 				p.Webhook, p.Fence, d.Position, d.Type, int64(d.State), d.Attempts, d.Status, d.Error, unixMicro(d.At), unixMicro(d.Next)))
 		}
 		if len(p.Deliveries) > 0 {
-			stmts = append(stmts, exec(`DELETE FROM webhook_deliveries WHERE webhook = $1 AND state <> 0 AND position <
+			stmts = append(stmts, exec(`DELETE FROM webhook_deliveries WHERE webhook = $1 AND position <= $3 AND position <
 				(SELECT position FROM webhook_deliveries WHERE webhook = $1 ORDER BY position DESC LIMIT 1 OFFSET $2)`,
-				p.Webhook, meta.KeptDeliveries-1))
+				p.Webhook, meta.KeptDeliveries-1, p.Position))
 		}
 		return stmts
 	})
@@ -187,11 +188,12 @@ func (s *Store) Deliveries(ctx context.Context, q meta.DeliveryQuery) ([]meta.De
 	text := `SELECT position, state, attempts, status, at, next_at, type, error FROM webhook_deliveries WHERE webhook = $1`
 	args := []any{q.Webhook, q.Limit}
 	if q.Before != 0 {
-		text += ` AND position < $3`
 		args = append(args, q.Before)
+		text += fmt.Sprintf(` AND position < $%d`, len(args))
 	}
-	if q.Waiting {
-		text += ` AND state = 0`
+	if q.After != 0 {
+		args = append(args, q.After)
+		text += fmt.Sprintf(` AND position > $%d`, len(args))
 	}
 	text += ` ORDER BY position DESC LIMIT $2`
 	var list []meta.Delivery

@@ -1,0 +1,244 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/events"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/netguard"
+	"github.com/cairnstate/cairn/internal/secret"
+)
+
+// Bounds of endpoints.
+const (
+	// MaxPerOrg bounds the endpoints of an org.
+	MaxPerOrg = 50
+	maxURL    = 2048 // bytes
+	maxEvents = 16
+	minSecret = 8 // bytes
+	maxSecret = 255
+)
+
+// TypePing is the type of the event that Ping sends; it is in no outbox.
+const TypePing = "ping"
+
+// InvalidError says what is wrong with an endpoint that somebody asks for.
+type InvalidError struct{ Reason string }
+
+func (e *InvalidError) Error() string { return e.Reason }
+
+func invalid(format string, args ...any) error {
+	return &InvalidError{Reason: fmt.Sprintf(format, args...)}
+}
+
+// NotFoundError says that an endpoint or an event of it is not there.
+type NotFoundError struct{ What string }
+
+func (e *NotFoundError) Error() string { return e.What + " not found" }
+
+// Endpoints manages the endpoints of orgs. It is safe for concurrent use.
+type Endpoints struct {
+	Meta    meta.Store
+	Secrets *secret.Keyring // nil stores secrets as they are
+	Guard   *netguard.Guard
+	Sender  *Sender
+	// Now is the clock for new rows; nil means time.Now.
+	Now func() time.Time
+	// Changed, when set, is called after an endpoint changed.
+	Changed func()
+}
+
+// Spec is what an endpoint is made from, or changed to.
+type Spec struct {
+	Repo          meta.RepoID
+	URL           string
+	Events        []string
+	MuteEphemeral bool
+	Enabled       bool
+	// Secret signs deliveries; "" makes a new one (of a new endpoint).
+	Secret string
+}
+
+// PublicID is the identifier by which the outside knows an endpoint.
+func PublicID(id meta.WebhookID) string { return fmt.Sprintf("wh_%016x", uint64(id)) }
+
+// ParseID reads a PublicID; false says that it is none.
+func ParseID(text string) (meta.WebhookID, bool) {
+	digits, ok := strings.CutPrefix(text, "wh_")
+	n, err := strconv.ParseUint(digits, 16, 63)
+	if !ok || err != nil || len(digits) != 16 || PublicID(meta.WebhookID(n)) != text {
+		return 0, false
+	}
+	return meta.WebhookID(n), true
+}
+
+// NewSecret returns a random secret.
+func NewSecret() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return "whsec_" + hex.EncodeToString(b[:])
+}
+
+// check refuses what no endpoint may have.
+func (a *Endpoints) check(s *Spec) error {
+	if len(s.URL) > maxURL {
+		return invalid("the URL is longer than %d bytes", maxURL)
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "" {
+		return invalid("url %.200q is not one such as https://hooks.example.com/cairn", s.URL)
+	}
+	if err := a.Guard.CheckURL(u); err != nil {
+		return invalid("%v", err)
+	}
+	if host := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")); !a.Guard.Allows(host, netguard.Port(u)) &&
+		(host == "localhost" || strings.HasSuffix(host, ".localhost")) {
+		return invalid("host %q is refused: it is this machine", host)
+	}
+	if len(s.Events) > maxEvents {
+		return invalid("there are more than %d event types", maxEvents)
+	}
+	if slices.Contains(s.Events, "*") {
+		s.Events = nil
+	}
+	for _, kind := range s.Events {
+		if !slices.Contains(events.Types, kind) {
+			return invalid("event type %.80q is not known: use * or some of %s", kind, strings.Join(events.Types, ", "))
+		}
+	}
+	slices.Sort(s.Events)
+	s.Events = slices.Compact(s.Events)
+	if s.Secret == "" {
+		return nil
+	}
+	if len(s.Secret) < minSecret || len(s.Secret) > maxSecret || strings.ContainsFunc(s.Secret, func(r rune) bool { return r < '!' || r > '~' }) {
+		return invalid("the secret must have %d to %d printable ASCII characters without spaces", minSecret, maxSecret)
+	}
+	return nil
+}
+
+// Create makes an endpoint and returns it with its secret, which is not told
+// again. Events from now on are delivered.
+func (a *Endpoints) Create(ctx context.Context, org meta.OrgID, s Spec) (meta.Webhook, string, error) {
+	if err := a.check(&s); err != nil {
+		return meta.Webhook{}, "", err
+	}
+	there, err := a.Meta.Webhooks(ctx, org)
+	if err != nil {
+		return meta.Webhook{}, "", err
+	}
+	if len(there) >= MaxPerOrg {
+		return meta.Webhook{}, "", invalid("the org has %d endpoints already: delete one first", MaxPerOrg)
+	}
+	if s.Secret == "" {
+		s.Secret = NewSecret()
+	}
+	now := time.Now
+	if a.Now != nil {
+		now = a.Now
+	}
+	w := s.fill(meta.Webhook{ID: meta.WebhookID(meta.NewID(now()))})
+	if w.Secret, err = sealSecret(a.Secrets, w.ID, s.Secret); err != nil {
+		return meta.Webhook{}, "", err
+	}
+	if err := a.apply(ctx, meta.Change{Org: org, CreateWebhook: &w}); err != nil {
+		return meta.Webhook{}, "", err
+	}
+	w, err = a.Get(ctx, org, w.ID)
+	return w, s.Secret, err
+}
+
+func (s Spec) fill(w meta.Webhook) meta.Webhook {
+	w.Repo, w.URL, w.Events, w.MuteEphemeral, w.Enabled = s.Repo, s.URL, s.Events, s.MuteEphemeral, s.Enabled
+	return w
+}
+
+func (a *Endpoints) apply(ctx context.Context, c meta.Change) error {
+	v, err := a.Meta.Apply(ctx, c)
+	if err != nil {
+		return err
+	}
+	if !v.Applied {
+		return fmt.Errorf("change of a webhook refused: %s", v.Conflict.Kind)
+	}
+	if a.Changed != nil {
+		a.Changed()
+	}
+	return nil
+}
+
+// Update changes an endpoint; its progress stays. A secret that is not "" takes
+// the place of the one before. Enabling it forgets its failures, and what waited
+// is delivered.
+func (a *Endpoints) Update(ctx context.Context, org meta.OrgID, id meta.WebhookID, s Spec) (meta.Webhook, error) {
+	if err := a.check(&s); err != nil {
+		return meta.Webhook{}, err
+	}
+	w, err := a.Get(ctx, org, id)
+	if err != nil {
+		return meta.Webhook{}, err
+	}
+	w = s.fill(w)
+	if w.Enabled {
+		w.Reason = ""
+	}
+	w.Secret = nil
+	if s.Secret != "" {
+		if w.Secret, err = sealSecret(a.Secrets, id, s.Secret); err != nil {
+			return meta.Webhook{}, err
+		}
+	}
+	if err := a.apply(ctx, meta.Change{Org: org, UpdateWebhook: &w}); err != nil {
+		return meta.Webhook{}, err
+	}
+	return a.Get(ctx, org, id)
+}
+
+// Delete removes an endpoint; what waited for it is not delivered.
+func (a *Endpoints) Delete(ctx context.Context, org meta.OrgID, id meta.WebhookID) error {
+	if _, err := a.Get(ctx, org, id); err != nil {
+		return err
+	}
+	return a.apply(ctx, meta.Change{Org: org, DeleteWebhook: id})
+}
+
+// Get returns one endpoint.
+func (a *Endpoints) Get(ctx context.Context, org meta.OrgID, id meta.WebhookID) (meta.Webhook, error) {
+	w, err := a.Meta.Webhook(ctx, org, id)
+	if errors.Is(err, meta.ErrNotFound) {
+		err = &NotFoundError{What: "webhook"}
+	}
+	return w, err
+}
+
+// Ping sends an event of type "ping" at once and tells what came of it.
+func (a *Endpoints) Ping(ctx context.Context, w meta.Webhook) (Outcome, error) {
+	body, err := json.Marshal(map[string]string{"type": TypePing, "webhook_id": PublicID(w.ID)})
+	if err != nil {
+		return Outcome{}, err
+	}
+	return a.Sender.Send(ctx, w, meta.Event{Type: TypePing, Body: body}), nil
+}
+
+// Redeliver sends an event of the outbox once more, at once and out of order,
+// and tells what came of it. Only what the endpoint is meant to get is sent.
+func (a *Endpoints) Redeliver(ctx context.Context, w meta.Webhook, position int64) (Outcome, error) {
+	list, err := a.Meta.Events(ctx, w.Org, position-1, 1)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if len(list) == 0 || list[0].Position != position || !wants(w, list[0], events.Ref(list[0])) {
+		return Outcome{}, &NotFoundError{What: "event"}
+	}
+	return a.Sender.Send(ctx, w, list[0]), nil
+}
