@@ -26,6 +26,10 @@ const (
 	// repackAt is how many bytes must gather behind the largest pack before a
 	// repository is repacked on its own.
 	repackAt = 8 << 20
+	// foldRest is how long a repository is left alone after a fold. Under a
+	// steady load packs gather meanwhile, and a fold of many costs little more
+	// than one of few.
+	foldRest = 100 * time.Millisecond
 	// untidyFor is how long unreachable objects may lie about before a
 	// repository that is written to is repacked on its own.
 	untidyFor = 24 * time.Hour
@@ -42,12 +46,15 @@ type jobs struct {
 
 // queue holds the repositories for which one kind of work is due.
 type queue struct {
-	mu   sync.Mutex
-	due  map[meta.RepoID]bool
-	wake chan struct{} // has a value when something was added
+	mu      sync.Mutex
+	due     map[meta.RepoID]bool
+	resting map[meta.RepoID]bool // not taken now, due or not
+	wake    chan struct{}        // has a value when something was added
 }
 
-func newQueue() queue { return queue{due: make(map[meta.RepoID]bool), wake: make(chan struct{}, 1)} }
+func newQueue() queue {
+	return queue{due: make(map[meta.RepoID]bool), resting: make(map[meta.RepoID]bool), wake: make(chan struct{}, 1)}
+}
 
 // add notes that a repository has work due.
 func (q *queue) add(id meta.RepoID) {
@@ -56,6 +63,13 @@ func (q *queue) add(id meta.RepoID) {
 	if len(q.due) < maxDue {
 		q.due[id] = true
 	}
+	if !q.resting[id] {
+		q.signal()
+	}
+}
+
+// signal wakes work up. It is called with q.mu held.
+func (q *queue) signal() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -67,10 +81,28 @@ func (q *queue) take() (meta.RepoID, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for id := range q.due {
-		delete(q.due, id)
-		return id, true
+		if !q.resting[id] {
+			delete(q.due, id)
+			return id, true
+		}
 	}
 	return 0, false
+}
+
+// rest keeps a repository from being taken for a time; what becomes due
+// meanwhile waits.
+func (q *queue) rest(id meta.RepoID, d time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.resting[id] = true
+	time.AfterFunc(d, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.resting, id)
+		if q.due[id] {
+			q.signal()
+		}
+	})
 }
 
 // work does what is due until ctx ends.
@@ -235,7 +267,10 @@ func (e *Engine) operate(ctx context.Context, id meta.RepoID, do func(context.Co
 func (e *Engine) compact(ctx context.Context) {
 	var both sync.WaitGroup
 	both.Go(func() {
-		e.jobs.folds.work(ctx, func(id meta.RepoID) { e.background(ctx, "fold packs of", id, &e.figures.folds, e.fold) })
+		e.jobs.folds.work(ctx, func(id meta.RepoID) {
+			e.background(ctx, "fold packs of", id, &e.figures.folds, e.fold)
+			e.jobs.folds.rest(id, foldRest)
+		})
 	})
 	both.Go(func() {
 		e.jobs.repacks.work(ctx, func(id meta.RepoID) { e.background(ctx, "repack", id, &e.figures.repacks, e.repack) })

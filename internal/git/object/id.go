@@ -4,6 +4,7 @@ package object
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 )
@@ -36,8 +37,18 @@ func (id ID) String() string { return hex.EncodeToString(id[:]) }
 // IsZero reports whether the ID names nothing.
 func (id ID) IsZero() bool { return id == Zero }
 
-// Compare orders IDs by their bytes.
-func (id ID) Compare(other ID) int { return bytes.Compare(id[:], other[:]) }
+// Compare orders IDs by their bytes. The first bytes of two IDs decide almost
+// always.
+func (id ID) Compare(other ID) int {
+	a, b := binary.BigEndian.Uint64(id[:]), binary.BigEndian.Uint64(other[:])
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return bytes.Compare(id[8:], other[8:])
+}
 
 // Type is the type of an object, with the numbers that packs use.
 type Type uint8

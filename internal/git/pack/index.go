@@ -122,9 +122,10 @@ func (x *Index) name(pos int) []byte {
 // Lookup returns the position of an object.
 func (x *Index) Lookup(id object.ID) (pos int, ok bool) {
 	lo, hi := x.bucket(id[0])
+	names := x.data[idxNames : idxNames+x.count*object.Size]
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		switch bytes.Compare(x.name(mid), id[:]) {
+		switch object.ID(names[mid*object.Size:]).Compare(id) {
 		case 0:
 			return mid, true
 		case -1:
