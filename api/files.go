@@ -44,6 +44,50 @@ type FileEntry struct {
 	Mode string `json:"mode"` // six octal digits
 }
 
+// ListFileDetails asks for the files of a commit, in the order of their paths'
+// bytes, with the commits that last touched them.
+type ListFileDetails struct {
+	// Ref is a branch, tag, commit or revision; when absent the default branch,
+	// or else the branch main.
+	Ref       string `query:"ref"`
+	Ephemeral bool   `query:"ephemeral"`
+	// Path narrows the answer to a directory.
+	Path string `query:"path"`
+	// Recursive changes nothing: directories are always descended into.
+	Recursive bool `query:"recursive"`
+	// Cursor is a path; the answer continues after it.
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit"` // 1 to 1000, 200 when absent
+}
+
+// FileDetailList is a page of a commit's files.
+type FileDetailList struct {
+	Files []FileDetail `json:"files"`
+	// Commits are those that the files name.
+	Commits map[string]FileCommit `json:"commits"`
+	// Ref echoes what was listed.
+	Ref        string `json:"ref"`
+	NextCursor string `json:"next_cursor,omitempty"`
+	HasMore    bool   `json:"has_more"`
+}
+
+// FileDetail is a file, link or submodule under its full path.
+type FileDetail struct {
+	Path string `json:"path"`
+	Type string `json:"type"` // blob, symlink or submodule
+	Mode string `json:"mode"` // six octal digits
+	Size int64  `json:"size"` // in bytes; 0 of a submodule
+	// LastCommitSHA is the newest commit that touched the path, as git log has it.
+	LastCommitSHA string `json:"last_commit_sha"`
+}
+
+// FileCommit describes a commit that touched files.
+type FileCommit struct {
+	Author  string `json:"author"`  // name
+	Date    string `json:"date"`    // of the committer
+	Message string `json:"message"` // the whole of it
+}
+
 // Archive asks for the files of a commit as a gzip-compressed tar file.
 type Archive struct {
 	Ref       string `json:"ref,omitempty" query:"ref"`

@@ -1,5 +1,28 @@
 package api
 
+// ListCommits asks for a page of the history of a commit, newest first, as git log
+// lists it.
+type ListCommits struct {
+	// Ref is a branch, tag, commit or revision; the default branch when absent.
+	Ref       string `query:"ref"`
+	Branch    string `query:"branch"` // legacy
+	Ephemeral bool   `query:"ephemeral"`
+	// Path keeps the commits that git log shows for a file or directory.
+	Path string `query:"path"`
+	// Cursor continues the history that its page was of, even when Ref has moved
+	// since.
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit"` // 1 to 100, 20 when absent
+}
+
+// CommitList is a page of commits. It is empty for a repository without commits
+// when no ref was asked for.
+type CommitList struct {
+	Commits    []Commit `json:"commits"`
+	NextCursor string   `json:"next_cursor,omitempty"`
+	HasMore    bool     `json:"has_more"`
+}
+
 // GetCommit asks for one commit.
 type GetCommit struct {
 	// Ref is a branch, tag, commit or revision.

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 
@@ -63,23 +62,24 @@ func (l *lister) commits(tips []object.ID) ([]Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &dateQueue{g: g}
-	seen := g.NewCommitSet()
+	w := g.NewWalk()
 	push := func(n Node) {
-		if !l.set.Has(g.nodes[n].loc) && seen.Add(n) {
-			heap.Push(q, queued{n, q.next})
-			q.next++
+		if !l.set.Has(g.nodes[n].loc) {
+			w.Push(g, n)
 		}
 	}
 	for _, n := range roots {
 		push(n)
 	}
 	var out []Node
-	for steps := 0; q.Len() > 0; steps++ {
+	for steps := 0; ; steps++ {
 		if steps%checkEvery == 0 && l.ctx.Err() != nil {
 			return nil, l.ctx.Err()
 		}
-		n := heap.Pop(q).(queued).n
+		n, ok := w.Next()
+		if !ok {
+			break
+		}
 		out = append(out, n)
 		for _, p := range g.Parents(n) {
 			push(p)

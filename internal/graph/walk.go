@@ -127,58 +127,22 @@ func (g *Graph) reachesAny(ctx context.Context, from Node, hit func(Node) bool, 
 // commits that are not yet given and whose child was, the one with the latest
 // date. It stops when yield returns false.
 func (g *Graph) Newest(ctx context.Context, roots []Node, yield func(Node) bool) error {
-	q := &dateQueue{g: g}
-	seen := g.NewCommitSet()
-	push := func(n Node) {
-		if seen.Add(n) {
-			heap.Push(q, queued{n, q.next})
-			q.next++
-		}
-	}
+	w := g.NewWalk()
 	for _, n := range roots {
-		push(n)
+		w.Push(g, n)
 	}
-	for steps := 0; q.Len() > 0; steps++ {
+	for steps := 0; ; steps++ {
 		if steps%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n := heap.Pop(q).(queued).n
-		if !yield(n) {
+		n, ok := w.Next()
+		if !ok || !yield(n) {
 			return nil
 		}
 		for _, p := range g.Parents(n) {
-			push(p)
+			w.Push(g, p)
 		}
 	}
-	return nil
-}
-
-// dateQueue is a heap with the latest date first; equal dates keep their order.
-type dateQueue struct {
-	g     *Graph
-	items []queued
-	next  int
-}
-
-type queued struct {
-	n     Node
-	order int
-}
-
-func (q *dateQueue) Len() int { return len(q.items) }
-func (q *dateQueue) Less(i, j int) bool {
-	a, b := q.items[i], q.items[j]
-	if ta, tb := q.g.nodes[a.n].time, q.g.nodes[b.n].time; ta != tb {
-		return ta > tb
-	}
-	return a.order < b.order
-}
-func (q *dateQueue) Swap(i, j int) { q.items[i], q.items[j] = q.items[j], q.items[i] }
-func (q *dateQueue) Push(x any)    { q.items = append(q.items, x.(queued)) }
-func (q *dateQueue) Pop() any {
-	last := q.items[len(q.items)-1]
-	q.items = q.items[:len(q.items)-1]
-	return last
 }
 
 // MergeBases returns the best common ancestors of two commits: those that no

@@ -68,6 +68,8 @@ type Engine struct {
 	flights singleflight.Group
 	answers *lru.Cache[answerKey, []byte]
 	last    *lru.Cache[lastKey, lastValue]
+	// histories are lists of commits that somebody is reading page by page.
+	histories *lru.Cache[historyKey, *history]
 	writing
 }
 
@@ -95,11 +97,12 @@ func New(cfg Config) *Engine {
 		cfg.Git = gitcmd.New(gitcmd.Config{})
 	}
 	return &Engine{
-		cfg:     cfg,
-		writing: writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}},
-		views:   lru.New[meta.RepoID, *View](cfg.CacheBytes),
-		answers: lru.New[answerKey, []byte](cfg.AnswerBytes),
-		last:    lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
+		cfg:       cfg,
+		writing:   writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}},
+		views:     lru.New[meta.RepoID, *View](cfg.CacheBytes),
+		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
+		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
+		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
 	}
 }
 

@@ -3,10 +3,12 @@ package rest
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"hash/crc32"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/refname"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
@@ -17,6 +19,7 @@ import (
 // created meanwhile neither repeats nor hides an item.
 const (
 	branchCursor = 'b'
+	commitCursor = 'c'
 	repoCursor   = 'r'
 	tagCursor    = 't'
 )
@@ -86,6 +89,43 @@ func namePosition(cursor string, kind byte) (full string, err error) {
 		return "", badCursor()
 	}
 	return string(data), nil
+}
+
+// historyPosition is a place in the list of a commit's history. Pages that follow
+// one another are of the commit that the first one began at, whatever becomes of
+// the ref.
+type historyPosition struct {
+	tip  object.ID
+	skip int
+}
+
+// maxSkip bounds the place in a history that a cursor may name.
+const maxSkip = 1 << 30
+
+// afterCommit is the cursor that continues a history, of one path, at a place.
+func afterCommit(p historyPosition, path string) string {
+	data := append([]byte{commitCursor}, p.tip[:]...)
+	data = binary.BigEndian.AppendUint32(data, pathMark(path))
+	return cursorEncoding.EncodeToString(binary.AppendUvarint(data, uint64(p.skip)))
+}
+
+// pathMark tells whether a cursor was made for another path.
+func pathMark(path string) uint32 { return crc32.ChecksumIEEE([]byte(path)) }
+
+// commitPosition reads a cursor of commits, which must not be empty.
+func commitPosition(cursor, path string) (historyPosition, error) {
+	data, err := openCursor(cursor, commitCursor)
+	if err != nil {
+		return historyPosition{}, err
+	}
+	if len(data) <= object.Size+4 || binary.BigEndian.Uint32(data[object.Size:]) != pathMark(path) {
+		return historyPosition{}, badCursor()
+	}
+	skip, n := binary.Uvarint(data[object.Size+4:])
+	if n <= 0 || object.Size+4+n != len(data) || skip > maxSkip {
+		return historyPosition{}, badCursor()
+	}
+	return historyPosition{object.ID(data[:object.Size]), int(skip)}, nil
 }
 
 // afterRepo is the cursor that continues after a repository.

@@ -1,12 +1,15 @@
 package rest
 
 import (
+	"errors"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/service"
 )
 
 // gitStamp spells a time of Git, which may lie beyond what RFC 3339 can tell:
@@ -44,6 +47,69 @@ func describeCommit(id object.ID, d *object.CommitData) api.Commit {
 		c.ParentSHAs[i] = p.String()
 	}
 	return c
+}
+
+func (c *call) listCommits(q api.ListCommits) (api.CommitList, error) {
+	list := api.CommitList{Commits: []api.Commit{}}
+	path, err := filterPath(q.Path)
+	if err != nil {
+		return list, err
+	}
+	v, at, err := c.historyAt(q, path)
+	if err != nil || at.tip.IsZero() {
+		return list, err
+	}
+	limit := pageSize(q.Limit, listDefault, listMax)
+	ids, more, err := v.Commits(c.ctx, repo.CommitsQuery{Tip: at.tip, Path: path, Skip: at.skip, Limit: limit})
+	if err != nil {
+		return list, err
+	}
+	for _, id := range ids {
+		d, err := v.Commit(c.ctx, id)
+		if err != nil {
+			return list, err
+		}
+		list.Commits = append(list.Commits, describeCommit(id, d))
+	}
+	if more {
+		list.HasMore, list.NextCursor = true, afterCommit(historyPosition{at.tip, at.skip + len(ids)}, path)
+	}
+	return list, nil
+}
+
+// filterPath is checkPath for a path that may be absent or end in a slash.
+func filterPath(path string) (string, error) {
+	if path = strings.Trim(path, "/"); path == "" {
+		return "", nil
+	}
+	return checkPath(path)
+}
+
+// historyAt finds where a page of commits begins. The tip is zero where there are
+// no branches and none was asked for by name.
+func (c *call) historyAt(q api.ListCommits, path string) (*repo.View, historyPosition, error) {
+	rev := first(q.Ref, q.Branch)
+	if q.Cursor == "" {
+		v, at, err := c.at(rev, q.Ephemeral)
+		_, missing := errors.AsType[*repo.NotFoundError](err)
+		if missing && rev == "" && len(v.RefsAfter(service.StoredBranch("", q.Ephemeral), "", 1)) == 0 {
+			err = nil
+		}
+		return v, historyPosition{tip: at.ID}, err
+	}
+	at, err := commitPosition(q.Cursor, path)
+	if err != nil {
+		return nil, at, err
+	}
+	v, err := c.Service.View(c.ctx, c.access)
+	if err != nil {
+		return nil, at, err
+	}
+	missing, err := v.Reachable(c.ctx, at.tip)
+	if err == nil && !missing.IsZero() {
+		err = invalid("the history that the cursor continues is gone: start again without it")
+	}
+	return v, at, err
 }
 
 func (c *call) getCommit(q api.GetCommit) (api.CommitDetails, error) {

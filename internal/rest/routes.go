@@ -131,6 +131,8 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: sends[api.GetFile, []byte]((*call).getFile)},
 		{name: "files.list", method: get, legacy: "repos/files", path: "repos/{r}/files",
 			access: reads(auth.GitRead), op: sends[api.ListFiles, api.FileList]((*call).listFiles)},
+		{name: "files.details", method: get, legacy: "repos/files/metadata", path: "repos/{r}/files/metadata",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listFileDetails)},
 		{name: "archive.post", method: post, legacy: "repos/archive", path: "repos/{r}/archive",
 			access: reads(auth.GitRead), op: sends[api.Archive, []byte]((*call).archive)},
 		{name: "archive.get", method: get, legacy: "repos/archive", path: "repos/{r}/archive",
@@ -154,6 +156,8 @@ func routes() []*route {
 		{name: "tags.delete", method: del, legacy: "repos/tags", path: "repos/{r}/tags/{tag}",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteTag)},
 
+		{name: "commits.list", method: get, legacy: "repos/commits", path: "repos/{r}/commits",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listCommits)},
 		{name: "commits.get", method: get, legacy: "repos/commit", path: "repos/{r}/commit",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getCommit)},
 		{name: "commits.pack", method: post, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,

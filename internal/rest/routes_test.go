@@ -52,6 +52,8 @@ var samples = map[string][]sample{
 	"tags.get":        {{query: "name=v1"}},
 	"tags.create":     {{body: `{"name":"v2","ref":"main~1"}`}, {body: `{"name":"v1","ref":"main"}`}},
 	"tags.delete":     {{body: `{"name":"v1"}`}},
+	"files.details":   {{}, {query: "limit=1&path=src"}, {query: "ref=session&ephemeral=true"}},
+	"commits.list":    {{}, {query: "path=README.md&limit=1"}, {query: "branch=session&ephemeral=true"}},
 	"commits.get":     {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
 	"commits.pack": {
 		{body: commitBody(nil, map[string]string{"n": "1"})},

@@ -27,8 +27,8 @@ type BranchPosition struct {
 	Name    string // short
 }
 
-// stored returns the stored name of a branch.
-func stored(short string, ephemeral bool) string {
+// StoredBranch returns the stored name of a branch.
+func StoredBranch(short string, ephemeral bool) string {
 	if ephemeral {
 		return refname.Ephemeral(refname.Branch(short))
 	}
@@ -42,9 +42,9 @@ func branchOf(r meta.Ref, prefix string) Branch {
 // Branches returns up to limit branches of a namespace in order of creation,
 // strictly after a position; the zero position is the start.
 func (s *Service) Branches(ctx context.Context, a *Access, ephemeral bool, after BranchPosition, limit int) ([]Branch, error) {
-	q := meta.RefAgeQuery{Repo: a.Repo.ID, Prefix: stored("", ephemeral), AfterVersion: after.Version, Limit: limit}
+	q := meta.RefAgeQuery{Repo: a.Repo.ID, Prefix: StoredBranch("", ephemeral), AfterVersion: after.Version, Limit: limit}
 	if after.Name != "" {
-		q.AfterName = stored(after.Name, ephemeral)
+		q.AfterName = StoredBranch(after.Name, ephemeral)
 	}
 	refs, err := s.Meta.RefsByAge(ctx, q)
 	if err != nil {
@@ -59,14 +59,14 @@ func (s *Service) Branches(ctx context.Context, a *Access, ephemeral bool, after
 
 // Branch returns one branch by its short name.
 func (s *Service) Branch(ctx context.Context, a *Access, ephemeral bool, name string) (Branch, error) {
-	page, err := s.Meta.Refs(ctx, meta.RefQuery{Repo: a.Repo.ID, Names: []string{stored(name, ephemeral)}})
+	page, err := s.Meta.Refs(ctx, meta.RefQuery{Repo: a.Repo.ID, Names: []string{StoredBranch(name, ephemeral)}})
 	if err != nil {
 		return Branch{}, fmt.Errorf("read branch: %w", err)
 	}
 	if len(page.Refs) == 0 {
 		return Branch{}, Refuse(NotFound, "branch not found: %.200q", name)
 	}
-	return branchOf(page.Refs[0], stored("", ephemeral)), nil
+	return branchOf(page.Refs[0], StoredBranch("", ephemeral)), nil
 }
 
 // CreateBranch makes a branch and returns its commit.

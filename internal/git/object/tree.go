@@ -96,6 +96,9 @@ func (it *TreeIter) Next() (e Entry, ok bool) {
 	return e, true
 }
 
+// Rest returns the data of the entries that Next has not returned.
+func (it *TreeIter) Rest() []byte { return it.rest }
+
 // Err returns the error that ended the iteration, wrapping ErrMalformed, or nil.
 func (it *TreeIter) Err() error { return it.err }
 
