@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/cairnstate/cairn/internal/policy"
 )
@@ -105,6 +106,19 @@ func (t *token) claims() (Claims, *TokenError) {
 	}
 	c.Expires = int64(*p.Expires)
 	return c, nil
+}
+
+// Expires returns when a token says that it ends. Nothing of it is verified: it is for the token's holder.
+func Expires(raw string) (time.Time, error) {
+	t, bad := parse(raw)
+	if bad != nil {
+		return time.Time{}, bad
+	}
+	c, bad := t.claims()
+	if bad != nil {
+		return time.Time{}, bad
+	}
+	return time.Unix(c.Expires, 0), nil
 }
 
 var encoding = base64.RawURLEncoding.Strict()
