@@ -59,7 +59,9 @@ type Change struct {
 	Untidy bool
 
 	// AddPack adds one pack to the repository's current set (whatever it is by
-	// then, so that writers of different refs do not conflict).
+	// then, so that writers of different refs do not conflict). The upload of a
+	// pack's key ends with the Change that adds it; ConflictUpload when there is
+	// none (any more).
 	AddPack *PackWrite
 	// ReplacePacks swaps packs of the current set for others, keeping the order
 	// of the rest; ConflictPackSet when one of them is no longer in it.
@@ -138,6 +140,9 @@ const (
 	ConflictID       ConflictKind = "id"
 	// ConflictNotDeleted refuses to purge a repository that lives.
 	ConflictNotDeleted ConflictKind = "not deleted"
+	// ConflictUpload refuses a pack whose upload has been retired: its bytes may
+	// be gone. Upload them again, under another key.
+	ConflictUpload ConflictKind = "upload"
 )
 
 // Conflict describes the first precondition that failed.

@@ -172,6 +172,10 @@ type Processes interface {
 	BeginUpload(ctx context.Context, u Upload) error
 	// EndUpload forgets an upload that was aborted and whose bytes are gone.
 	EndUpload(ctx context.Context, key string) error
+	// RetireUpload takes an upload from whoever began it: its key is retired from
+	// now on, and no Change can add its pack. It reports false, and does nothing,
+	// when there is no such upload: it was ended, or its pack was added.
+	RetireUpload(ctx context.Context, key string) (bool, error)
 	// Uploads returns the uploads that no Change has published.
 	Uploads(ctx context.Context) ([]Upload, error)
 	// Retired returns up to limit blob keys that no pack names any more and that

@@ -29,6 +29,7 @@ type PackFile struct {
 	size  int64
 
 	info    meta.Pack
+	graph   []byte // what Finish stored beside a large pack
 	pending *Pack
 	key     string // what BeginUpload named; "" when nothing was uploaded
 	ended   bool
@@ -152,13 +153,25 @@ func (f *PackFile) Finish(ctx context.Context, idx *pack.Index, graph []byte, c 
 	if f.file == nil {
 		return &meta.PackWrite{Pack: f.info, Data: f.mem}, nil
 	}
-	if err := f.upload(ctx, idx, graph); err != nil {
+	f.graph = graph
+	if err := f.upload(ctx, idx); err != nil {
 		return nil, err
 	}
 	return &meta.PackWrite{Pack: f.info}, nil
 }
 
-func (f *PackFile) upload(ctx context.Context, idx *pack.Index, graph []byte) error {
+// Again stores a large pack anew, under another key, for a Change that was
+// refused with meta.ConflictUpload, and returns the key.
+func (f *PackFile) Again(ctx context.Context, idx *pack.Index) (key string, err error) {
+	// Who retired the upload has removed what was there by then.
+	if err := f.removeBlobs(ctx); err != nil {
+		return "", err
+	}
+	err = f.upload(ctx, idx)
+	return f.key, err
+}
+
+func (f *PackFile) upload(ctx context.Context, idx *pack.Index) error {
 	var name [16]byte
 	rand.Read(name[:])
 	key := KeyPrefix + hex.EncodeToString(name[:])
@@ -173,7 +186,7 @@ func (f *PackFile) upload(ctx context.Context, idx *pack.Index, graph []byte) er
 	}{
 		{PackSuffix, io.NewSectionReader(f.file, 0, f.size), f.size},
 		{IndexSuffix, bytes.NewReader(idx.Bytes()), int64(len(idx.Bytes()))},
-		{GraphSuffix, bytes.NewReader(graph), int64(len(graph))},
+		{GraphSuffix, bytes.NewReader(f.graph), int64(len(f.graph))},
 	}
 	for _, p := range parts {
 		if err := f.store.cfg.Blobs.Put(ctx, blob.Key(key+p.suffix), p.r, p.size); err != nil {
@@ -217,14 +230,22 @@ func (f *PackFile) Abort(ctx context.Context) error {
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
+	if err := f.removeBlobs(ctx); err != nil {
+		return err
+	}
+	return f.store.cfg.Meta.EndUpload(ctx, f.key)
+}
+
+// removeBlobs removes what was uploaded.
+func (f *PackFile) removeBlobs(ctx context.Context) error {
 	var errs []error
 	for _, suffix := range []string{PackSuffix, IndexSuffix, GraphSuffix} {
 		errs = append(errs, f.store.cfg.Blobs.Delete(ctx, blob.Key(f.key+suffix)))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("remove the blobs of an aborted pack: %w", err)
+		return fmt.Errorf("remove the blobs of a pack that was not published: %w", err)
 	}
-	return f.store.cfg.Meta.EndUpload(ctx, f.key)
+	return nil
 }
 
 // end releases the scratch file.

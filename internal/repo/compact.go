@@ -300,7 +300,7 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		}
 		p.Add = append(p.Add, *row)
 	}
-	r := v.repo
+	r, uploads := v.repo, 1
 	for range maxAttempts {
 		if !e.holdsLease() {
 			return false, ErrLeaseLost
@@ -322,6 +322,13 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 			e.countReplaced(db, p)
 			return true, nil
 		}
+		if verdict.Conflict.Kind == meta.ConflictUpload && uploads < maxUploads {
+			uploads++
+			if err := uploadAgain(ctx, p, made); err != nil {
+				return false, err
+			}
+			continue
+		}
 		if verdict.Conflict.Kind != meta.ConflictPackSet {
 			return false, refusal(meta.Change{Repo: r.ID}, verdict.Conflict)
 		}
@@ -333,6 +340,21 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		}
 	}
 	return false, nil
+}
+
+// uploadAgain stores large packs under other keys, for their uploads were taken
+// away.
+func uploadAgain(ctx context.Context, p *meta.PackReplace, made []*madePack) error {
+	for i, m := range made {
+		if p.Add[i].Inline {
+			continue
+		}
+		var err error
+		if p.Add[i].Key, err = m.file.Again(ctx, m.index); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stillListed takes from p what the repository does not list any more, and

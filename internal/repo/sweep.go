@@ -68,11 +68,19 @@ func (e *Engine) sweepUploads(ctx context.Context, live []meta.Process, res *Swe
 		if !u.At.Before(oldest) {
 			continue
 		}
+		// From then on no Change can publish it: the bytes may go at once.
+		taken, err := e.cfg.Meta.RetireUpload(ctx, u.Key)
+		if err != nil {
+			return fmt.Errorf("retire upload %q: %w", u.Key, err)
+		}
+		if !taken {
+			continue
+		}
 		if err := e.removeKey(ctx, u.Key); err != nil {
 			return err
 		}
-		if err := e.cfg.Meta.EndUpload(ctx, u.Key); err != nil {
-			return fmt.Errorf("end upload %q: %w", u.Key, err)
+		if err := e.cfg.Meta.ForgetRetired(ctx, []string{u.Key}); err != nil {
+			return fmt.Errorf("forget upload %q: %w", u.Key, err)
 		}
 		res.Uploads++
 	}

@@ -18,6 +18,10 @@ import (
 // that the client need not know of.
 const maxAttempts = 64
 
+// maxUploads bounds how often a pack is uploaded for one change: a sweep of
+// another process takes an upload only from a process that seems to be gone.
+const maxUploads = 3
+
 // Writer says who changes a repository and what that one may do.
 type Writer struct {
 	Org     meta.OrgID
@@ -54,6 +58,9 @@ type Update struct {
 
 	pending   *odb.Pack                    // Pack as it is read before it is visible
 	published func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
+	// again stores Pack under another key, which it returns, when its upload was
+	// taken away.
+	again func(context.Context) (string, error)
 }
 
 // Outcome is what an applied update did.
@@ -75,6 +82,7 @@ type Outcome struct {
 // *ConflictError and *ReplayError; nothing was written then. After any other
 // error the update may have been written.
 func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outcome, error) {
+	uploads := 1
 	for range maxAttempts {
 		change, moved, err := e.plan(ctx, w, v, u)
 		if err != nil {
@@ -101,6 +109,13 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 			}
 			e.advance(v, verdict, &change, added)
 			return Outcome{Version: verdict.Version, Moved: moved}, nil
+		}
+		if verdict.Conflict.Kind == meta.ConflictUpload && u.again != nil && uploads < maxUploads {
+			uploads++
+			if u.Pack.Key, err = u.again(ctx); err != nil {
+				return Outcome{}, err
+			}
+			continue
 		}
 		if verdict.Conflict.Kind != meta.ConflictRef {
 			return Outcome{}, refusal(change, verdict.Conflict)
@@ -344,6 +359,7 @@ func (e *refError) Unwrap() error { return e.err }
 func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file *odb.PackFile, idx *pack.Index) (Outcome, error) {
 	id := v.Repo().ID
 	u.published = func(v meta.Verdict) *odb.Pack { return file.Published(idx, id, v.At) }
+	u.again = func(ctx context.Context) (string, error) { return file.Again(ctx, idx) }
 	out, err := e.Update(ctx, w, v, u)
 	var unknown *unknownOutcomeError
 	if errors.As(err, &unknown) {

@@ -85,7 +85,7 @@ func report(b *testing.B, times []time.Duration) {
 func benchCreate(b *testing.B, open Open, writers int, fork bool) {
 	f := setUp(b, open)
 	source := f.newRepo("source")
-	f.apply(meta.Change{Repo: source, AddPack: bigPack("p")})
+	f.apply(meta.Change{Repo: source, AddPack: f.bigPack("p")})
 	set := f.repoRow(source).PackSet
 	var next atomic.Int64
 	var all sync.WaitGroup

@@ -69,6 +69,8 @@ func Test(t *testing.T, open Open) {
 		{"Following", testFollowing},
 		{"Syncs", testSyncs},
 		{"Uploads", testUploads},
+		{"RetireUpload", testRetireUpload},
+		{"RetireUploadRace", testRetireUploadRace},
 		{"Processes", testProcesses},
 		{"Clock", testClock},
 		{"Cancelled", testCancelled},
@@ -175,8 +177,12 @@ func smallPack(data string) *meta.PackWrite {
 	}
 }
 
-// bigPack makes a pack whose bytes are blobs.
-func bigPack(key string) *meta.PackWrite {
+// bigPack makes a pack whose bytes are blobs, and begins its upload. Any goroutine
+// may call it.
+func (f *fixture) bigPack(key string) *meta.PackWrite {
+	if err := f.BeginUpload(f.ctx, meta.Upload{Key: key, Process: "p"}); err != nil {
+		f.Error(err)
+	}
 	return &meta.PackWrite{Pack: meta.Pack{
 		ID: meta.PackID(newID()), Class: meta.PackReceive, Key: key, Bytes: 1 << 40, Objects: 1 << 20,
 	}}

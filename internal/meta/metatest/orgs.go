@@ -80,7 +80,7 @@ func testKeys(t *testing.T, open Open) {
 func testDeleteOrg(t *testing.T, open Open) {
 	f := setUp(t, open)
 	live, dead := f.newRepo("live"), f.newRepo("dead")
-	f.apply(meta.Change{Repo: dead, AddPack: bigPack("packs/dead")})
+	f.apply(meta.Change{Repo: dead, AddPack: f.bigPack("packs/dead")})
 	f.apply(meta.Change{Repo: dead, DeleteRepo: true})
 	f.refuse(meta.Change{DeleteOrg: true}, meta.ConflictNotEmpty)
 	f.apply(meta.Change{Repo: live, DeleteRepo: true, PurgeRepo: true})

@@ -22,7 +22,7 @@ func testAddPacks(t *testing.T, open Open) {
 	if packs := must(f.PackSet(f.ctx, 0))(t); len(packs) != 0 {
 		t.Errorf("set 0 lists %v", packs)
 	}
-	small, big := smallPack("bytes of a pack"), bigPack("packs/1")
+	small, big := smallPack("bytes of a pack"), f.bigPack("packs/1")
 	f.apply(meta.Change{Repo: id, AddPack: small})
 	first := f.repoRow(id).PackSet
 	f.apply(meta.Change{Repo: id, AddPack: big})
@@ -84,11 +84,11 @@ func testAddPacks(t *testing.T, open Open) {
 func testReplacePacks(t *testing.T, open Open) {
 	f := setUp(t, open)
 	id := f.newRepo("r")
-	packs := []*meta.PackWrite{bigPack("p/0"), smallPack("1"), bigPack("p/2"), smallPack("3"), bigPack("p/4")}
+	packs := []*meta.PackWrite{f.bigPack("p/0"), smallPack("1"), f.bigPack("p/2"), smallPack("3"), f.bigPack("p/4")}
 	for _, p := range packs {
 		f.apply(meta.Change{Repo: id, AddPack: p})
 	}
-	merged, extra := bigPack("p/merged"), smallPack("extra")
+	merged, extra := f.bigPack("p/merged"), smallPack("extra")
 	f.apply(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{
 		Remove: []meta.PackID{packs[3].ID, packs[1].ID, packs[2].ID}, Add: []meta.PackWrite{*merged, *extra},
 	}})
@@ -97,7 +97,7 @@ func testReplacePacks(t *testing.T, open Open) {
 		t.Errorf("set %v, want %v", got, want)
 	}
 	before := f.repoRow(id)
-	late := bigPack("p/late")
+	late := f.bigPack("p/late")
 	f.refuse(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{
 		Remove: []meta.PackID{packs[0].ID, packs[1].ID}, Add: []meta.PackWrite{*late},
 	}}, meta.ConflictPackSet)
@@ -172,7 +172,7 @@ func (f *fixture) fork(name string, source meta.RepoID) meta.RepoID {
 func testForkSharing(t *testing.T, open Open) {
 	f := setUp(t, open)
 	parent := f.newRepo("parent")
-	shared, small := bigPack("p/shared"), smallPack("small")
+	shared, small := f.bigPack("p/shared"), smallPack("small")
 	f.apply(meta.Change{Repo: parent, AddPack: shared})
 	f.apply(meta.Change{Repo: parent, AddPack: small})
 	set := f.repoRow(parent).PackSet
@@ -190,7 +190,7 @@ func testForkSharing(t *testing.T, open Open) {
 		return keys
 	}
 
-	own := bigPack("p/own")
+	own := f.bigPack("p/own")
 	f.apply(meta.Change{Repo: fork, AddPack: own})
 	if got := f.packIDs(fork); !slices.Equal(got, []meta.PackID{shared.ID, small.ID, own.ID}) {
 		t.Errorf("fork lists %v", got)
@@ -200,7 +200,7 @@ func testForkSharing(t *testing.T, open Open) {
 	}
 	// The parent compacts: what it drops is still listed by the others.
 	f.apply(meta.Change{Repo: parent, ReplacePacks: &meta.PackReplace{
-		Remove: []meta.PackID{shared.ID, small.ID}, Add: []meta.PackWrite{*bigPack("p/compact")},
+		Remove: []meta.PackID{shared.ID, small.ID}, Add: []meta.PackWrite{*f.bigPack("p/compact")},
 	}})
 	f.apply(meta.Change{Repo: parent, DeleteRepo: true, PurgeRepo: true})
 	if keys := gone(); !slices.Equal(keys, []string{"p/compact"}) {
@@ -235,7 +235,7 @@ func testForkSharing(t *testing.T, open Open) {
 	if row := f.repoRow(empty); row.PackSet != 0 || row.Source != source {
 		t.Errorf("fork of a repository without packs %+v", row)
 	}
-	f.apply(meta.Change{Repo: source, AddPack: bigPack("p/x")})
+	f.apply(meta.Change{Repo: source, AddPack: f.bigPack("p/x")})
 	create := meta.Change{Repo: meta.RepoID(newID()), CreateRepo: &meta.Repo{Name: "late", Source: source}}
 	f.refuse(create, meta.ConflictSource)
 	create.CreateRepo.Source = meta.RepoID(newID())
@@ -254,7 +254,7 @@ func testForkSharing(t *testing.T, open Open) {
 func testForkRace(t *testing.T, open Open) {
 	f := setUp(t, open)
 	source := f.newRepo("source")
-	f.apply(meta.Change{Repo: source, AddPack: bigPack("p/first")})
+	f.apply(meta.Change{Repo: source, AddPack: f.bigPack("p/first")})
 	readable := func(id meta.RepoID) {
 		for {
 			row, err := f.Repo(f.ctx, id)
@@ -300,7 +300,7 @@ func testForkRace(t *testing.T, open Open) {
 					}
 				}
 				readable(id)
-				if v, err := f.try(meta.Change{Repo: id, AddPack: bigPack(fmt.Sprintf("p/%d/%d", w, n))}); err != nil || !v.Applied {
+				if v, err := f.try(meta.Change{Repo: id, AddPack: f.bigPack(fmt.Sprintf("p/%d/%d", w, n))}); err != nil || !v.Applied {
 					t.Errorf("add: %+v, %v", v.Conflict, err)
 				}
 				readable(id)
@@ -312,12 +312,13 @@ func testForkRace(t *testing.T, open Open) {
 	}
 	all.Go(func() {
 		for n := range 20 {
-			c := meta.Change{Repo: source, AddPack: bigPack(fmt.Sprintf("p/source/%d", n))}
+			c := meta.Change{Repo: source}
 			if n%4 == 3 {
-				c.AddPack = nil
 				c.ReplacePacks = &meta.PackReplace{
-					Remove: f.packIDs(source), Add: []meta.PackWrite{*bigPack(fmt.Sprintf("p/compact/%d", n))},
+					Remove: f.packIDs(source), Add: []meta.PackWrite{*f.bigPack(fmt.Sprintf("p/compact/%d", n))},
 				}
+			} else {
+				c.AddPack = f.bigPack(fmt.Sprintf("p/source/%d", n))
 			}
 			if v, err := f.try(c); err != nil || !v.Applied {
 				t.Errorf("source: %+v, %v", v.Conflict, err)
@@ -341,7 +342,7 @@ func testForkRace(t *testing.T, open Open) {
 func testPackErrors(t *testing.T, open Open) {
 	f := setUp(t, open)
 	id := f.newRepo("r")
-	p := bigPack("p")
+	p := f.bigPack("p")
 	f.apply(meta.Change{Repo: id, AddPack: p})
 	_, err := f.PacksByID(f.ctx, []meta.PackID{p.ID, p.ID + 1})
 	f.wantErr(err, meta.ErrNotFound)
@@ -360,9 +361,9 @@ func testPackErrors(t *testing.T, open Open) {
 func testLivePackKeys(t *testing.T, open Open) {
 	f := setUp(t, open)
 	id := f.newRepo("r")
-	f.apply(meta.Change{Repo: id, AddPack: bigPack("p/1")})
+	f.apply(meta.Change{Repo: id, AddPack: f.bigPack("p/1")})
 	f.apply(meta.Change{Repo: id, AddPack: smallPack("row")})
-	f.apply(meta.Change{Repo: id, AddPack: bigPack("p/2")})
+	f.apply(meta.Change{Repo: id, AddPack: f.bigPack("p/2")})
 	if err := f.BeginUpload(f.ctx, meta.Upload{Key: "u/1", Process: "a"}); err != nil {
 		t.Fatal(err)
 	}

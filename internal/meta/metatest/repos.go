@@ -51,7 +51,7 @@ func testDeleteAndPurge(t *testing.T, open Open) {
 	f := setUp(t, open)
 	id := f.newRepo("r")
 	f.apply(meta.Change{
-		Repo: id, Refs: []meta.RefWrite{{Name: "refs/heads/main", New: oid(1)}}, AddPack: bigPack("packs/one"),
+		Repo: id, Refs: []meta.RefWrite{{Name: "refs/heads/main", New: oid(1)}}, AddPack: f.bigPack("packs/one"),
 		SetProtections: &[]meta.Protection{{Pattern: "refs/heads/main", Ops: []string{"no-push"}}},
 		Events:         []meta.Event{{Type: "push", Body: []byte(`{}`)}},
 	})

@@ -176,13 +176,13 @@ func testUploads(t *testing.T, open Open) {
 		t.Fatalf("uploads %+v", uploads)
 	}
 	// A refused Change leaves the upload; an applied one takes it.
-	pack := bigPack("u/1")
+	pack := f.bigPack("u/1")
 	f.refuse(meta.Change{Repo: id, AddPack: pack, Refs: []meta.RefWrite{{Name: "refs/heads/x", Old: oid(1), New: oid(2)}}}, meta.ConflictRef)
 	if n := len(must(f.Uploads(f.ctx))(t)); n != 3 {
 		t.Errorf("%d uploads after a refusal", n)
 	}
 	f.apply(meta.Change{Repo: id, AddPack: pack})
-	f.apply(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{Remove: []meta.PackID{pack.ID}, Add: []meta.PackWrite{*bigPack("u/2")}}})
+	f.apply(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{Remove: []meta.PackID{pack.ID}, Add: []meta.PackWrite{*f.bigPack("u/2")}}})
 	if err := f.EndUpload(f.ctx, "u/3"); err != nil {
 		t.Fatal(err)
 	}
@@ -213,6 +213,74 @@ func testUploads(t *testing.T, open Open) {
 	}
 	if err := f.ForgetRetired(f.ctx, nil); err != nil {
 		t.Errorf("forgetting nothing: %v", err)
+	}
+}
+
+// testRetireUpload: a pack whose upload was retired, or never began, cannot be
+// added; one that was added has no upload any more.
+func testRetireUpload(t *testing.T, open Open) {
+	f := setUp(t, open)
+	id := f.newRepo("r")
+	lost, kept := f.bigPack("u/lost"), f.bigPack("u/kept")
+	if !must(f.RetireUpload(f.ctx, "u/lost"))(t) || must(f.RetireUpload(f.ctx, "u/lost"))(t) || must(f.RetireUpload(f.ctx, "u/never"))(t) {
+		t.Error("want an upload to be retired once, and none that never began")
+	}
+	future := time.Now().Add(time.Hour)
+	if retired := must(f.Retired(f.ctx, future, 10))(t); len(retired) != 1 || retired[0].Key != "u/lost" {
+		t.Errorf("retired %+v", retired)
+	}
+	f.refuse(meta.Change{Repo: id, AddPack: lost}, meta.ConflictUpload)
+	never := *kept
+	never.ID, never.Key = meta.PackID(newID()), "u/never"
+	f.refuse(meta.Change{Repo: id, AddPack: &never}, meta.ConflictUpload)
+	f.refuse(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{Add: []meta.PackWrite{*kept, *lost}}}, meta.ConflictUpload)
+	twin := *kept
+	twin.ID = meta.PackID(newID())
+	f.refuse(meta.Change{Repo: id, AddPack: kept, ReplacePacks: &meta.PackReplace{Add: []meta.PackWrite{twin}}}, meta.ConflictID)
+	f.apply(meta.Change{Repo: id, AddPack: kept})
+	f.refuse(meta.Change{Repo: id, AddPack: &twin}, meta.ConflictUpload)
+	if must(f.RetireUpload(f.ctx, "u/kept"))(t) {
+		t.Error("the upload of a pack that was added is retired")
+	}
+	if retired := must(f.Retired(f.ctx, future, 10))(t); len(retired) != 1 {
+		t.Errorf("retired %+v", retired)
+	}
+}
+
+// testRetireUploadRace: of a Change and a sweep that want the same upload, one
+// gets it.
+func testRetireUploadRace(t *testing.T, open Open) {
+	f := setUp(t, open)
+	id := f.newRepo("r")
+	const rounds = 40
+	applied := make([]bool, rounds)
+	retired := make([]bool, rounds)
+	for i := range rounds {
+		p := f.bigPack(fmt.Sprint("u/", i))
+		var both sync.WaitGroup
+		both.Go(func() {
+			v, err := f.try(meta.Change{Repo: id, AddPack: p})
+			if err != nil || !v.Applied && v.Conflict.Kind != meta.ConflictUpload {
+				t.Errorf("%+v, %v", v, err)
+			}
+			applied[i] = v.Applied
+		})
+		both.Go(func() {
+			var err error
+			if retired[i], err = f.RetireUpload(f.ctx, p.Key); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		if applied[i] == retired[i] {
+			t.Errorf("round %d: applied %v, retired %v", i, applied[i], retired[i])
+		}
+	}
+	if rows := must(f.Retired(f.ctx, time.Now().Add(time.Hour), rounds+1))(t); len(rows)+len(f.packIDs(id)) != rounds {
+		t.Errorf("%d retired, %d packs; want %d together", len(rows), len(f.packIDs(id)), rounds)
+	}
+	if left := must(f.Uploads(f.ctx))(t); len(left) > 0 {
+		t.Errorf("uploads %+v", left)
 	}
 }
 

@@ -153,9 +153,9 @@ func (b *batch) createConflict(c *meta.Change, r *repoState) *meta.Conflict {
 
 // packConflict checks the preconditions on packs.
 func (b *batch) packConflict(c *meta.Change) *meta.Conflict {
-	var added []meta.PackID
+	var added []*meta.PackWrite
 	if c.AddPack != nil {
-		added = append(added, c.AddPack.ID)
+		added = append(added, c.AddPack)
 	}
 	if c.ReplacePacks != nil {
 		if c.ReplacePacks.Strict && c.ReplacePacks.AtVersion != b.repos[c.Repo].Version {
@@ -168,12 +168,18 @@ func (b *batch) packConflict(c *meta.Change) *meta.Conflict {
 			}
 		}
 		for i := range c.ReplacePacks.Add {
-			added = append(added, c.ReplacePacks.Add[i].ID)
+			added = append(added, &c.ReplacePacks.Add[i])
 		}
 	}
-	for i, id := range added {
-		if b.packs[id].taken || slices.Contains(added[:i], id) {
+	for i, p := range added {
+		same := func(other *meta.PackWrite) bool {
+			return other.ID == p.ID || !p.Inline && !other.Inline && other.Key == p.Key
+		}
+		if b.packs[p.ID].taken || slices.ContainsFunc(added[:i], same) {
 			return conflict(meta.ConflictID)
+		}
+		if !p.Inline && !b.uploads[p.Key] {
+			return conflict(meta.ConflictUpload)
 		}
 	}
 	return nil
@@ -344,6 +350,9 @@ func (b *batch) replacePacks(r *repoState, p *meta.PackReplace) {
 func (b *batch) addPack(repo meta.RepoID, p *meta.PackWrite) {
 	state := b.pack(p.ID)
 	state.taken, state.write, state.repo = true, p, repo
+	if !p.Inline {
+		b.uploads[p.Key] = false
+	}
 }
 
 // relist points a repository to a set with the given packs: one new set for all

@@ -19,6 +19,7 @@ const (
 type job struct {
 	change  *meta.Change
 	stmts   func(now int64) []stmt // when change is nil
+	alone   bool                   // the statements must see what Changes before them wrote
 	state   atomic.Uint32
 	verdict meta.Verdict
 	err     error
@@ -36,7 +37,7 @@ const (
 // later Changes of a batch would have to be decided on top of.
 func (j *job) solo() bool {
 	c := j.change
-	return c != nil && (c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil || c.RemoveKey != "" ||
+	return j.alone || c != nil && (c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil || c.RemoveKey != "" ||
 		c.SetMaxTTL != nil || c.PurgeRepo || c.Follow != nil)
 }
 

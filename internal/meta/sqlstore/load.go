@@ -24,7 +24,8 @@ type batch struct {
 	floors  map[floorKey]int64
 	covered map[covered]bool
 	replays map[replayKey]*meta.Idempotency
-	follow  *followState // of the one Change, if it has such a part
+	uploads map[string]bool // by key: nobody has published or retired it
+	follow  *followState    // of the one Change, if it has such a part
 
 	out []stmt // what will be written, besides the states above
 }
@@ -124,6 +125,7 @@ func newBatch(d dialect, tx txn) *batch {
 		floors:  make(map[floorKey]int64),
 		covered: make(map[covered]bool),
 		replays: make(map[replayKey]*meta.Idempotency),
+		uploads: make(map[string]bool),
 	}
 }
 
@@ -155,6 +157,7 @@ func (b *batch) load(ctx context.Context, jobs []*job) error {
 	}
 	stmts = append(stmts, rows...)
 	stmts = b.loadPacks(stmts)
+	stmts = b.loadUploads(stmts)
 	stmts = append(stmts, b.clockStmt()...)
 	if err := b.tx.run(ctx, stmts); err != nil {
 		return err
@@ -221,11 +224,11 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 		stmts = b.loadFloor(stmts, floorKey{c.Org, f.Kind, f.Repo, f.Target})
 	}
 	if c.AddPack != nil {
-		b.pack(c.AddPack.ID)
+		b.wantPack(c.AddPack)
 	}
 	if c.ReplacePacks != nil {
 		for i := range c.ReplacePacks.Add {
-			b.pack(c.ReplacePacks.Add[i].ID)
+			b.wantPack(&c.ReplacePacks.Add[i])
 		}
 	}
 	return stmts
@@ -418,21 +421,6 @@ func (b *batch) loadRefs(stmts []stmt, id meta.RepoID) []stmt {
 				var below []byte
 				err := scan(&below)
 				r.below[name] = append(r.below[name], string(below))
-				return err
-			}})
-	}
-	return stmts
-}
-
-// loadPacks finds out which of the ids that packs are to have are taken.
-func (b *batch) loadPacks(stmts []stmt) []stmt {
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(b.packs)), maxIn) {
-		marks, size := inList(1, len(ids))
-		stmts = append(stmts, stmt{`SELECT id FROM packs WHERE id IN (` + marks + `)`, inArgs(nil, ids, size),
-			func(scan scanFunc) error {
-				var id int64
-				err := scan(&id)
-				b.packs[meta.PackID(id)].taken = true
 				return err
 			}})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cairnstate/cairn/internal/meta"
@@ -27,6 +28,46 @@ func scanPack(scan scanFunc) (meta.Pack, error) {
 	}
 	p.Boundary, err = idsOf(boundary)
 	return p, err
+}
+
+// wantPack notes what adding a pack depends on.
+func (b *batch) wantPack(p *meta.PackWrite) {
+	b.pack(p.ID)
+	if !p.Inline {
+		b.uploads[p.Key] = false
+	}
+}
+
+// loadPacks finds out which of the ids that packs are to have are taken.
+func (b *batch) loadPacks(stmts []stmt) []stmt {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(b.packs)), maxIn) {
+		marks, size := inList(1, len(ids))
+		stmts = append(stmts, stmt{`SELECT id FROM packs WHERE id IN (` + marks + `)`, inArgs(nil, ids, size),
+			func(scan scanFunc) error {
+				var id int64
+				err := scan(&id)
+				b.packs[meta.PackID(id)].taken = true
+				return err
+			}})
+	}
+	return stmts
+}
+
+// loadUploads finds out which uploads are still there, and keeps them until the
+// batch is committed.
+func (b *batch) loadUploads(stmts []stmt) []stmt {
+	for keys := range slices.Chunk(slices.Sorted(maps.Keys(b.uploads)), maxIn) {
+		marks, size := inList(1, len(keys))
+		stmts = append(stmts, stmt{
+			`SELECT blob_key FROM uploads WHERE blob_key IN (` + marks + `) ORDER BY blob_key` + b.forUpdate,
+			inArgs(nil, keys, size), func(scan scanFunc) error {
+				var key []byte
+				err := scan(&key)
+				b.uploads[string(key)] = true
+				return err
+			}})
+	}
+	return stmts
 }
 
 // PackIDs implements meta.Store.

@@ -71,6 +71,22 @@ func (s *Store) EndUpload(ctx context.Context, key string) error {
 	})
 }
 
+// RetireUpload implements meta.Store. A Change that publishes the upload comes
+// before or after it: in no transaction of both, and where transactions run beside
+// each other the lock waits for what becomes of the row.
+func (s *Store) RetireUpload(ctx context.Context, key string) (taken bool, err error) {
+	err = s.lanes.do(ctx, s.engine.lane(nil), &job{alone: true, stmts: func(now int64) []stmt {
+		taken = false
+		return []stmt{
+			{`INSERT INTO retired (blob_key, at) SELECT blob_key, $2 FROM uploads WHERE blob_key = $1` + s.engine.dialect().forUpdate + `
+				ON CONFLICT (blob_key) DO NOTHING RETURNING blob_key`, []any{key, now},
+				func(scanFunc) error { taken = true; return nil }},
+			exec(`DELETE FROM uploads WHERE blob_key = $1`, key),
+		}
+	}})
+	return taken, err
+}
+
 // Uploads implements meta.Store: the oldest first.
 func (s *Store) Uploads(ctx context.Context) ([]meta.Upload, error) {
 	var uploads []meta.Upload
