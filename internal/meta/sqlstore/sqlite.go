@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
@@ -37,8 +39,14 @@ func OpenSQLite(ctx context.Context, path string, opts SQLiteOptions) (*Store, e
 	if readers == 0 {
 		readers = 4 * runtime.GOMAXPROCS(0)
 	}
-	if err := e.open(ctx, path, opts.VFS, readers); err != nil {
+	vfs, unregister, err := watchSpace(opts.VFS, &e.full)
+	if err != nil {
 		return nil, fmt.Errorf("sqlite database %q: %w", path, err)
+	}
+	e.unregister = unregister
+	if err := e.open(ctx, path, vfs, readers); err != nil {
+		unregister()
+		return nil, fmt.Errorf("sqlite database %q: %w", path, e.sort(err).place(err))
 	}
 	s := &Store{engine: e}
 	s.lanes = newLanes(1, s.runBatch)
@@ -85,9 +93,11 @@ func migrateSQLite(ctx context.Context, url string) error {
 
 // sqliteEngine writes through one connection, which only the writing lane uses.
 type sqliteEngine struct {
-	clock func() time.Time
-	write *sqliteConn
-	reads *sqlitePool
+	clock      func() time.Time
+	full       atomic.Bool // the disk was, since the last write began
+	unregister func()      // the file system
+	write      *sqliteConn
+	reads      *sqlitePool
 }
 
 var _ engine = (*sqliteEngine)(nil)
@@ -116,15 +126,20 @@ func (e *sqliteEngine) sort(err error) fault {
 	if errors.Is(err, sqlite3.CONSTRAINT_PRIMARYKEY) {
 		return faultRetry
 	}
-	if errors.Is(err, sqlite3.FULL) {
+	if errors.Is(err, sqlite3.FULL) || errors.Is(err, syscall.ENOSPC) ||
+		e.full.Load() && (errors.Is(err, sqlite3.IOERR) || errors.Is(err, sqlite3.CANTOPEN)) {
 		return faultFull
 	}
 	return faultOther
 }
 
-func (e *sqliteEngine) close() error { return errors.Join(e.reads.close(), e.write.close()) }
+func (e *sqliteEngine) close() error {
+	defer e.unregister()
+	return errors.Join(e.reads.close(), e.write.close())
+}
 
 func (e *sqliteEngine) begin(ctx context.Context) (txn, error) {
+	e.full.Store(false)
 	tx := &sqliteTxn{conn: e.write}
 	return tx, tx.conn.run(ctx, `BEGIN IMMEDIATE`, nil, nil)
 }

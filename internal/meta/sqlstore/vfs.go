@@ -52,7 +52,7 @@ func (s *fileSystem) Delete(full string, syncDir bool) error {
 	if !syncDir {
 		return nil
 	}
-	return vfs.SystemError(s.fsys.SyncDir(path.Dir(name)), sqlite3.IOERR_DIR_FSYNC)
+	return s.fsys.SyncDir(path.Dir(name))
 }
 
 // Access implements vfs.VFS.
@@ -136,15 +136,6 @@ func (f *file) Close() error {
 // SharedMemory implements vfs.FileSharedMemory.
 func (f *file) SharedMemory() vfs.SharedMemory { return f.shared }
 
-// WriteAt implements vfs.File: a full disk keeps its name.
-func (f *file) WriteAt(b []byte, off int64) (int, error) {
-	n, err := f.RandomFile.WriteAt(b, off)
-	if errors.Is(err, fsx.ErrNoSpace) {
-		err = vfs.SystemError(err, sqlite3.FULL)
-	}
-	return n, err
-}
-
 // Sync implements vfs.File.
 func (f *file) Sync(vfs.SyncFlag) error {
 	if err := f.RandomFile.Sync(); err != nil {
@@ -154,7 +145,7 @@ func (f *file) Sync(vfs.SyncFlag) error {
 		return nil
 	}
 	f.syncDir = false
-	return vfs.SystemError(f.system.fsys.SyncDir(path.Dir(f.name)), sqlite3.IOERR_DIR_FSYNC)
+	return f.system.fsys.SyncDir(path.Dir(f.name))
 }
 
 // Size implements vfs.File.

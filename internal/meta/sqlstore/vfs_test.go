@@ -88,3 +88,47 @@ func TestFullDisk(t *testing.T) {
 	}
 	apply(t, s, create)
 }
+
+// TestFullDiskAtEveryWrite lets the disk fill up at each write of some Changes,
+// those of a checkpoint of the log included: all that fail say why, and have not
+// taken effect, and what comes once there is space goes through.
+func TestFullDiskAtEveryWrite(t *testing.T) {
+	grows := map[fsx.Op]bool{fsx.OpWrite: true, fsx.OpTruncate: true, fsx.OpEdit: true, fsx.OpSync: true, fsx.OpSyncDir: true}
+	for n := int64(1); ; n++ {
+		var full, armed atomic.Bool
+		var ops atomic.Int64
+		fsys := fsx.NewFault(fsx.NewMem(), func(op fsx.Op, _ string) error {
+			if armed.Load() && grows[op] && (full.Load() || ops.Add(1) == n) {
+				full.Store(true)
+				return fsx.ErrNoSpace
+			}
+			return nil
+		})
+		s := openOn(t, fsys, nil)
+		armed.Store(true)
+		made, tried := 0, 0
+		for tried < 3 || full.Load() && tried < 6 {
+			name := fmt.Sprint("org", tried)
+			tried++
+			v, err := s.Apply(t.Context(), meta.Change{Org: meta.OrgID(meta.NewID(time.Now())), CreateOrg: &meta.Org{Name: name}})
+			if err == nil && v.Applied {
+				made++
+			} else if !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("operation %d: change %d says %+v, %v; want ENOSPC", n, tried, v, err)
+			}
+		}
+		hit := full.Load()
+		armed.Store(false)
+		apply(t, s, meta.Change{Org: meta.OrgID(meta.NewID(time.Now())), CreateOrg: &meta.Org{Name: "later"}})
+		if orgs, err := s.ListOrgs(t.Context(), "", 10); err != nil || len(orgs) != made+1 {
+			t.Errorf("operation %d: %d orgs, %v; want %d", n, len(orgs), err, made+1)
+		}
+		s.Close()
+		if !hit {
+			if n < 5 {
+				t.Errorf("only %d operations", n-1)
+			}
+			return
+		}
+	}
+}
