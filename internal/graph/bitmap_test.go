@@ -57,7 +57,7 @@ func withBitmaps(tb testing.TB, origin *repotest.Git, newer int, tips func(all [
 		tb.Fatal(err)
 	}
 	table = append(slices.Clone(table), maps...)
-	replaceBlob(tb, s, packs[0], table)
+	replaceBlob(tb, s, packs[0].Pack, table)
 	s.ODB = odb.New(odb.Config{Meta: s.Meta, Blobs: s.Blobs, Scratch: tb.TempDir(), Process: "test", InlineLimit: 1})
 	if db, err = s.ODB.Open(ctx, s.Row(id).PackSet); err != nil {
 		tb.Fatal(err)

@@ -113,11 +113,12 @@ type PackWrite struct {
 type PackReplace struct {
 	Remove []PackID
 	Add    []PackWrite
+	// Keep are packs that the new ones count on: it is a ConflictPackSet when one
+	// of them is not listed, as it is for those to remove.
+	Keep []PackID
 	// Tidy sets the repository's flag when the version is still AtVersion.
 	Tidy      bool
 	AtVersion int64
-	// Strict refuses with ConflictPackSet when the version is another one.
-	Strict bool
 }
 
 // ConflictKind says which precondition failed.

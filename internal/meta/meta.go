@@ -125,12 +125,12 @@ type Repos interface {
 
 // Packs reads pack sets and the bytes of small packs.
 type Packs interface {
-	// PackSet returns the packs of an immutable set, in the order of the set.
-	// A set ends when the last repository leaves it: ErrNotFound then means that
+	// PackSet returns the packs of an immutable set, in the order of the set, and
+	// which of them others list as of now. A set ends when the last repository leaves it: ErrNotFound then means that
 	// the caller's view of the repository is old and must be read again (a set
 	// that a repository read afterwards still points to is corruption). Set 0 is
 	// empty.
-	PackSet(ctx context.Context, id int64) ([]Pack, error)
+	PackSet(ctx context.Context, id int64) ([]ListedPack, error)
 	// PackIDs returns the ids of a set's packs, as PackSet does: for callers that
 	// keep the rows of packs, which never change.
 	PackIDs(ctx context.Context, id int64) ([]PackID, error)

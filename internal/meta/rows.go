@@ -232,6 +232,14 @@ type Pack struct {
 	CreatedAt time.Time
 }
 
+// ListedPack is a pack as a set lists it.
+type ListedPack struct {
+	Pack
+	// Shared says that it was in other sets too when it was read, or that other
+	// repositories had the same set.
+	Shared bool
+}
+
 // Event is one row of the outbox.
 type Event struct {
 	Position int64

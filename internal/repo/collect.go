@@ -24,15 +24,15 @@ type collection struct {
 	db     *odb.DB
 	graph  *graph.Graph
 
-	own     []int32 // places of packs that are the repository's own
-	shared  []int32 // places of packs that a fork shares with its source
+	own     []int32 // places of packs that may be made anew
+	shared  []int32 // places of packs that others hold, and which stay
 	garbage []int32 // places of garbage packs
-	// shed says that most of what is shared is dead to the fork, and is given up:
-	// shared is empty then, and own has all.
-	shed bool
-	// live is all that is reachable, and all of the packs that a fork shares.
+	held    map[meta.PackID]bool
+	closed  map[int32]bool // shared packs that need no others than each other
+	// live is all that stays: what is reachable, the closed packs, and what other
+	// shared packs build on.
 	live  *graph.ObjectSet
-	parts [2]part // of live what own packs hold
+	parts [3]part // of live what no shared pack holds
 	// lost is what is not reachable.
 	lost *graph.ObjectSet
 	// passing says that something is live only for its grace.
@@ -44,11 +44,18 @@ type part struct {
 	tips []object.ID
 	list *scratch // one line for each object, as git pack-objects reads it
 	n    int
+	gaps bool // some of what tips reach is in shared packs that are not closed
 }
 
-// look finds out what is reachable. With shed, a fork gives up the packs that it
-// shares when most of their bytes are dead to it. end must be called.
-func (e *Engine) look(ctx context.Context, id meta.RepoID, shed bool) (*collection, error) {
+// The parts, in the order in which they are listed.
+const (
+	partNeeded   = iota // what shared packs build on
+	partBranches        // what branches and tags reach, which is what most clones want
+	partOthers          // what else is live
+)
+
+// look finds out what is reachable. end must be called.
+func (e *Engine) look(ctx context.Context, id meta.RepoID) (*collection, error) {
 	// Before the refs are read: who begins later sees them, or newer ones.
 	since, err := e.unused(ctx)
 	if err != nil {
@@ -61,24 +68,23 @@ func (e *Engine) look(ctx context.Context, id meta.RepoID, shed bool) (*collecti
 	if c.graph, err = c.view.Graph(ctx); err != nil {
 		return nil, err
 	}
+	if c.held, err = e.held(ctx, id); err != nil {
+		return nil, err
+	}
 	c.live, c.lost = graph.NewObjectSet(c.db), graph.NewObjectSet(c.db)
 	for i, p := range c.db.Packs() {
 		switch {
 		case p.Info().Class == meta.PackGarbage:
 			c.garbage = append(c.garbage, int32(i))
-		case inherited(c.view.repo, p.Info()):
+		case c.held[p.Info().ID]:
 			c.shared = append(c.shared, int32(i))
 		default:
 			c.own = append(c.own, int32(i))
 		}
 	}
-	if shed {
-		if err := c.shedDead(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for _, place := range c.shared {
-		c.live.AddPack(place)
+	c.closed = closedPacks(c.db, c.shared)
+	for place := range c.closed {
+		c.live.AddPack(place) // no walk need go through it
 	}
 	if err := c.walk(ctx, since); err != nil {
 		c.end()
@@ -122,13 +128,13 @@ func (e *Engine) unused(ctx context.Context) (time.Time, error) {
 	return since.Add(-e.cfg.Grace - e.skew), nil
 }
 
-// walk lists what is live: what branches and tags reach, which is what most
-// clones want, then the rest.
+// walk lists what is live.
 func (c *collection) walk(ctx context.Context, since time.Time) error {
+	c.parts[partNeeded].tips = c.needed()
 	err := c.view.Refs(ctx, "", func(r meta.Ref) error {
-		p := &c.parts[1]
+		p := &c.parts[partOthers]
 		if strings.HasPrefix(r.Name, refname.HeadsPrefix) || strings.HasPrefix(r.Name, refname.TagsPrefix) {
-			p = &c.parts[0]
+			p = &c.parts[partBranches]
 		}
 		p.tips = append(p.tips, r.ID)
 		return nil
@@ -147,12 +153,13 @@ func (c *collection) walk(ctx context.Context, since time.Time) error {
 	}
 	// What was collected before, or is older than this repository, is no object.
 	left = slices.DeleteFunc(left, func(id object.ID) bool { return !c.db.Has(id) })
-	before := c.parts[1].n
-	if err := c.list(ctx, &c.parts[1], left); err != nil {
+	others := &c.parts[partOthers]
+	before := others.n
+	if err := c.list(ctx, others, left); err != nil {
 		return err
 	}
-	c.parts[1].tips = append(c.parts[1].tips, left...)
-	c.passing = c.parts[1].n > before
+	others.tips = append(others.tips, left...)
+	c.passing = others.n > before
 	return nil
 }
 
@@ -167,6 +174,10 @@ func (c *collection) list(ctx context.Context, p *part, tips []object.ID) error 
 	}
 	w := bufio.NewWriterSize(p.list, 64<<10)
 	err := c.graph.List(ctx, tips, c.live, func(o graph.Listed) error {
+		if c.stays(o) {
+			p.gaps = true
+			return nil
+		}
 		p.n++
 		fmt.Fprintf(w, "%s ", o.ID)
 		for _, b := range o.Name {
@@ -186,13 +197,25 @@ func (c *collection) list(ctx context.Context, p *part, tips []object.ID) error 
 	return nil
 }
 
-// findLost finds what own packs hold and nothing reaches. What a fork had from
-// its source is the source's to keep.
-func (c *collection) findLost() {
-	for _, place := range c.own {
-		if inherited(c.view.repo, c.db.Pack(place).Info()) {
+// stays reports whether a shared pack holds an object.
+func (c *collection) stays(o graph.Listed) bool {
+	for _, place := range c.shared {
+		if place < o.Loc.Pack { // it would have been found there
 			continue
 		}
+		if place == o.Loc.Pack {
+			return true
+		}
+		if _, ok := c.db.Pack(place).Index().Lookup(o.ID); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// findLost finds what own packs hold and nothing reaches.
+func (c *collection) findLost() {
+	for _, place := range c.own {
 		idx := c.db.Pack(place).Index()
 		for pos := range idx.Count() {
 			at := odb.Loc{Pack: place, Pos: int32(pos)}
@@ -228,51 +251,35 @@ func (c *collection) expired() []int32 {
 	return out
 }
 
-// reachedShared returns the bytes of the packs that a fork shares, and those of
-// objects in them that its refs reach; of each object one copy counts.
-func (c *collection) reachedShared(ctx context.Context) (all, reached int64, err error) {
-	closure, err := c.view.Closure(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	objects, err := closure.Objects(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	for _, place := range c.shared {
-		c.eachEntry(place, func(at odb.Loc, bytes int64) {
-			if loc, _ := c.db.Find(c.db.ID(at)); loc != at {
-				return
-			}
-			all += bytes
-			if objects.Has(at) {
-				reached += bytes
-			}
-		})
-	}
-	return all, reached, ctx.Err()
-}
-
-// sharedReached reports whether refs reach everything in the packs that a fork
-// shares. The packs of no fork hold nothing else.
-func (c *collection) sharedReached(ctx context.Context) (bool, error) {
+// allReached reports whether refs reach everything in the shared packs, and what
+// those build on.
+func (c *collection) allReached(ctx context.Context) (bool, error) {
 	if len(c.shared) == 0 || c.view.repo.Tidy {
 		return true, nil
 	}
-	all, reached, err := c.reachedShared(ctx)
-	return all == reached, err
-}
-
-// shedDead decides whether the shared packs are given up: all or none, because
-// what is left must hold all that it names.
-func (c *collection) shedDead(ctx context.Context) error {
-	if len(c.shared) == 0 || c.view.repo.Tidy {
-		return nil
+	closure, err := c.view.Closure(ctx)
+	if err != nil {
+		return false, err
 	}
-	all, reached, err := c.reachedShared(ctx)
-	if err == nil && 2*reached < all {
-		c.shed = true
-		c.own, c.shared = append(c.shared, c.own...), nil
+	reached, err := closure.Objects(ctx)
+	if err != nil {
+		return false, err
 	}
-	return err
+	for _, place := range c.shared {
+		idx := c.db.Pack(place).Index()
+		if reached.CountIn(place) == idx.Count() {
+			continue
+		}
+		for pos := range idx.Count() {
+			if loc, _ := c.db.Find(idx.ID(pos)); !reached.Has(loc) {
+				return false, ctx.Err()
+			}
+		}
+	}
+	for _, id := range c.parts[partNeeded].tips {
+		if loc, _ := c.db.Find(id); !reached.Has(loc) {
+			return false, ctx.Err()
+		}
+	}
+	return true, ctx.Err()
 }

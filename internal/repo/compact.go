@@ -42,6 +42,7 @@ type jobs struct {
 
 	mu   sync.Mutex
 	pins map[meta.RepoID]map[meta.PackID]bool
+	held map[meta.RepoID]meta.PackID // the last pack that was held
 }
 
 // queue holds the repositories for which one kind of work is due.
@@ -195,7 +196,7 @@ func (e *Engine) noteDue(ctx context.Context, v *View) {
 	for i, p := range db.Packs() {
 		packs[i] = p.Info()
 	}
-	d := e.due(v.repo, packs)
+	d := e.due(v.repo, packs, e.jobs.perhapsHeld(v.repo))
 	if d.fold {
 		e.jobs.folds.add(v.repo.ID)
 	}
@@ -211,8 +212,8 @@ type dues struct {
 	drop   bool // the grace of garbage is over
 }
 
-// due says what the packs of a repository need.
-func (e *Engine) due(r meta.Repo, packs []*meta.Pack) (d dues) {
+// due says what the packs of a repository need, of which some are held.
+func (e *Engine) due(r meta.Repo, packs []*meta.Pack, held func(*meta.Pack) bool) (d dues) {
 	var tail int
 	var behind int64
 	var largest *meta.Pack // what the others are measured by, whatever it is
@@ -223,7 +224,7 @@ func (e *Engine) due(r meta.Repo, packs []*meta.Pack) (d dues) {
 			d.drop = d.drop || age > e.cfg.GarbageGrace
 			continue
 		}
-		if inTail(r, p) {
+		if inTail(p, held(p)) {
 			tail++
 			behind += p.Bytes
 			d.repack = d.repack || !r.Tidy && age > untidyFor
@@ -232,7 +233,7 @@ func (e *Engine) due(r meta.Repo, packs []*meta.Pack) (d dues) {
 			largest = p
 		}
 	}
-	if largest != nil && inTail(r, largest) {
+	if largest != nil && inTail(largest, held(largest)) {
 		behind -= largest.Bytes
 	}
 	d.fold = tail >= foldAt

@@ -23,35 +23,29 @@ const (
 	maxTips = 1 << 12
 )
 
-// inherited reports whether a fork has the pack from its source: those stay as
-// they are, shared. Times would not tell it: clocks differ.
-func inherited(r meta.Repo, p *meta.Pack) bool {
-	return p.Repo != 0 && p.Repo != r.ID
-}
-
 // inTail reports whether a pack of a repository is one that folding may take.
-func inTail(r meta.Repo, p *meta.Pack) bool {
-	return p.Class != meta.PackCompact && p.Class != meta.PackGarbage && !inherited(r, p)
+func inTail(p *meta.Pack, stays bool) bool {
+	return p.Class != meta.PackCompact && p.Class != meta.PackGarbage && !stays
 }
 
 // foldable returns the range [lo, hi) of places of the packs that are put
-// together: the last packs of the set, from the first one on that is not
-// foldRatio times larger than all that follow. Packs in pinned are left alone.
-func foldable(r meta.Repo, db *odb.DB, pinned map[meta.PackID]bool) (lo, hi int32) {
+// together: of the last packs of the set the small ones. Packs in held and in
+// pinned are left alone.
+func foldable(db *odb.DB, held, pinned map[meta.PackID]bool) (lo, hi int32) {
 	hi = int32(len(db.Packs()))
 	lo = hi
-	var sum int64
-	for i := hi - 1; i >= 0; i-- {
-		p := db.Pack(i).Info()
-		if !inTail(r, p) || pinned[p.ID] {
+	for lo > 0 {
+		p := db.Pack(lo - 1).Info()
+		if !inTail(p, held[p.ID] || pinned[p.ID]) {
 			break
 		}
-		if p.Bytes < foldRatio*sum || sum == 0 {
-			lo = i
-		}
-		sum += p.Bytes
+		lo--
 	}
-	return lo, hi
+	last := make([]*meta.Pack, hi-lo)
+	for i := range last {
+		last[i] = db.Pack(lo + int32(i)).Info()
+	}
+	return lo + int32(smallTail(last)), hi
 }
 
 // fold replaces the last packs of a repository by one. It reports whether it
@@ -65,7 +59,11 @@ func (e *Engine) fold(ctx context.Context, id meta.RepoID) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	lo, hi := foldable(v.repo, db, e.jobs.pinned(id))
+	held, err := e.held(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	lo, hi := foldable(db, held, e.jobs.pinned(id))
 	if hi-lo < 2 {
 		return false, nil
 	}

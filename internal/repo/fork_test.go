@@ -118,7 +118,8 @@ func TestSoakForks(t *testing.T) {
 	}
 	for _, id := range ids[1:] {
 		res, err := w.engine.Collect(context.Background(), id, CollectOptions{Full: true})
-		if err != nil || res.PacksAfter != 1 || !res.Tidy {
+		// What a fork of the fork lists too stays as it is.
+		if err != nil || res.PacksAfter > 1 || res.PacksAfter+res.SharedPacks > 22 || !res.Tidy {
 			t.Fatalf("fork: %+v, %v", res, err)
 		}
 		if w.db(id).Packs()[0].Info().ID != shared {
@@ -144,8 +145,9 @@ func TestSoakForks(t *testing.T) {
 	}
 }
 
-// TestForkSheds collects a fork to which most of what it shares is dead.
-func TestForkSheds(t *testing.T) {
+// TestForkOutlives collects forks that need little or most of their source, while
+// it is there and when they are the last to list its packs.
+func TestForkOutlives(t *testing.T) {
 	w := newWorld(t, options{inlineLimit: 1, garbage: time.Hour})
 	r := rand.New(rand.NewPCG(6, 6))
 	parent := w.create("parent")
@@ -156,24 +158,75 @@ func TestForkSheds(t *testing.T) {
 	for _, f := range []meta.Repo{most, part} {
 		w.commit(f.ID, "own", map[string]string{"h": "own"})
 	}
-	if res := w.collect(most.ID, CollectOptions{Full: true}); res.SharedPacks != 2 || res.PacksAfter != 1 {
-		t.Errorf("a fork that needs most of its source: %+v", res)
+	if res := w.collect(most.ID, CollectOptions{Full: true}); res.SharedPacks != 2 || res.PacksAfter != 1 || !res.Tidy {
+		t.Errorf("a fork that needs all of its source: %+v", res)
 	}
-	if res := w.collect(part.ID, CollectOptions{}); res.SharedPacks != 2 {
-		t.Errorf("not told to, a fork gave up what it shares: %+v", res)
+	if res := w.collect(part.ID, CollectOptions{Full: true}); res.SharedPacks != 2 || res.PacksAfter != 1 || res.Tidy {
+		t.Errorf("a fork that needs little of its source: %+v", res)
 	}
-	res := w.collect(part.ID, CollectOptions{Full: true})
-	db := w.db(part.ID)
-	if res.SharedPacks != 0 || !res.Tidy || len(db.Packs()) != 1 || db.Has(large) || !db.Exact(0) || res.GarbageBytes != 0 {
-		t.Errorf("a fork that needs little of its source: %+v, %d packs", res, len(db.Packs()))
-	}
-	w.clone(part.ID, w.ref(part.ID, "refs/heads/main"))
+	w.wantRefused(part.ID, large)
 	w.purge(parent)
 	w.purge(most)
 	w.forget()
+	res := w.collect(part.ID, CollectOptions{})
+	db := w.db(part.ID)
+	if res.SharedPacks != 0 || !res.Tidy || len(db.Packs()) != 2 || db.Has(large) || !db.Exact(0) || res.GarbageBytes < 50<<10 {
+		t.Errorf("a fork alone with packs of which it needs little: %+v, %d packs", res, len(db.Packs()))
+	}
+	w.clone(part.ID, w.ref(part.ID, "refs/heads/main"))
+	w.engine.cfg.Clock = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	if res := w.collect(part.ID, CollectOptions{}); res.Did != DidDrop {
+		t.Errorf("after the grace: %+v", res)
+	}
+	if _, err := w.engine.Sweep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
 	if sum := w.stored(part.ID); sum > 50<<10 {
 		t.Errorf("%d bytes are left for a fork that needs little", sum)
 	}
 	w.fsck(part.ID)
 	w.export(part.ID)
+}
+
+// TestForkAfterEach forks a repository after each of its commits: its packs, which
+// all have others that list them, are put together only when there are many.
+func TestForkAfterEach(t *testing.T) {
+	w := newWorld(t, options{})
+	parent := w.create("parent")
+	ids := []meta.RepoID{parent.ID}
+	var written int64
+	most := 0
+	for i := range 2*maxHeldOwn + foldAt {
+		w.commit(parent.ID, fmt.Sprint(i), map[string]string{"f": fmt.Sprint(i)})
+		packs := w.db(parent.ID).Packs()
+		written += packs[len(packs)-1].Info().Bytes
+		ids = append(ids, w.fork(parent.ID, fmt.Sprint("fork", i), "").ID)
+		w.background()
+		most = max(most, len(packs))
+	}
+	if n := len(w.db(parent.ID).Packs()); most < maxHeldOwn || most > maxHeldOwn+2*foldAt || n > most {
+		t.Errorf("%d packs, at most %d", n, most)
+	}
+	if sum := w.stored(ids...); sum > 4*written {
+		t.Errorf("%d bytes are stored, %d were written", sum, written)
+	}
+	w.clone(parent.ID, w.ref(parent.ID, "refs/heads/main"))
+	for i := 0; i < len(ids); i += 60 {
+		w.fsck(ids[i])
+	}
+	// A fork of it that is full of them leaves them alone; one that has many more
+	// does not.
+	var packs []meta.ListedPack
+	for i := range int64(maxHeld) {
+		packs = append(packs, meta.ListedPack{Pack: meta.Pack{ID: meta.PackID(i), Repo: parent.ID, Class: meta.PackInsert, Bytes: 100}, Shared: true})
+	}
+	packs[0].Bytes = 1 << 20
+	fork := meta.Repo{ID: parent.ID + 1}
+	if held := heldOf(fork, packs); len(held) != maxHeld {
+		t.Errorf("%d of %d packs of a fork stay", len(held), maxHeld)
+	}
+	packs = append(packs, meta.ListedPack{Pack: meta.Pack{ID: maxHeld, Repo: fork.ID, Class: meta.PackInsert, Bytes: 100}, Shared: true})
+	if held := heldOf(fork, packs); len(held) != 1 || !held[0] {
+		t.Errorf("%d of %d packs of a fork stay", len(held), len(packs))
+	}
 }

@@ -25,11 +25,12 @@ type CollectOptions struct {
 type CollectResult struct {
 	// Did is one of the words below; in a dry run what would be done.
 	Did string
-	// Packs and bytes of the repository's own packs, those shared with a fork's
-	// source left out.
+	// Packs and bytes of the repository's own packs, those that others hold too
+	// left out.
 	PacksBefore, PacksAfter int
 	BytesBefore, BytesAfter int64
-	// SharedPacks and SharedBytes are what a fork shares.
+	// SharedPacks and SharedBytes are what others hold too, forks and their
+	// source; it stays as it is.
 	SharedPacks int
 	SharedBytes int64
 	// Objects that are reachable and in own packs, and their stored bytes, each
@@ -102,12 +103,12 @@ func (e *Engine) collect(ctx context.Context, id meta.RepoID, o CollectOptions) 
 		return res, ok, err
 	}
 	progress("find what is reachable")
-	c, err := e.look(ctx, id, o.Full)
+	c, err := e.look(ctx, id)
 	if err != nil {
 		return res, false, err
 	}
 	defer c.end()
-	shared, err := c.sharedReached(ctx)
+	shared, err := c.allReached(ctx)
 	if err != nil {
 		return res, false, err
 	}
@@ -149,10 +150,10 @@ func (e *Engine) clearlyIdle(ctx context.Context, id meta.RepoID, o CollectOptio
 	if err != nil {
 		return res, false, fmt.Errorf("read pack set: %w", err)
 	}
-	listed := make([]*meta.Pack, len(packs))
+	listed, held := make([]*meta.Pack, len(packs)), heldOf(r, packs)
 	for i := range packs {
-		listed[i] = &packs[i]
-		if inherited(r, listed[i]) {
+		listed[i] = &packs[i].Pack
+		if held[packs[i].ID] {
 			res.SharedPacks++
 			res.SharedBytes += packs[i].Bytes
 			continue
@@ -161,7 +162,7 @@ func (e *Engine) clearlyIdle(ctx context.Context, id meta.RepoID, o CollectOptio
 		res.BytesBefore += packs[i].Bytes
 	}
 	res.PacksAfter, res.BytesAfter = res.PacksBefore, res.BytesBefore
-	return res, e.due(r, listed) == dues{}, nil
+	return res, e.due(r, listed, func(p *meta.Pack) bool { return held[p.ID] }) == dues{}, nil
 }
 
 // apply repacks if that is to be done, drops what is to be dropped, and says so
@@ -174,12 +175,9 @@ func (c *collection) apply(ctx context.Context, res *CollectResult, progress fun
 	}
 	defer unpin()
 	expired := c.expired()
-	replace := &meta.PackReplace{Remove: c.ids(expired), Tidy: res.Tidy, AtVersion: c.view.repo.Version}
-	// Another process may rely on the packs that are given up, for what was
-	// written since.
-	replace.Strict = c.shed
-	// The packs of a fork hold only what the shared ones do not.
-	all := c.lost.Len() == 0 && c.view.repo.Source == 0
+	replace := &meta.PackReplace{Remove: c.ids(expired), Keep: c.ids(c.shared), Tidy: res.Tidy, AtVersion: c.view.repo.Version}
+	// The new packs hold only what the shared ones do not.
+	all := c.lost.Len() == 0 && len(c.shared) == 0
 	var made []*madePack
 	if res.Did == DidRepack {
 		progress("repack")
@@ -213,7 +211,7 @@ func (c *collection) what(o CollectOptions) string {
 	for i, p := range c.db.Packs() {
 		packs[i] = p.Info()
 	}
-	d := c.engine.due(c.view.repo, packs)
+	d := c.engine.due(c.view.repo, packs, func(p *meta.Pack) bool { return c.held[p.ID] })
 	switch {
 	case len(c.own) > 0 && (o.Full || d.repack || c.lost.Len() > 0):
 		return DidRepack
@@ -251,7 +249,7 @@ func (c *collection) figures() CollectResult {
 			case c.lost.Has(at):
 				res.GarbageObjects++
 				res.GarbageBytes += bytes
-			default: // an earlier pack has it, or only the source of the fork needs it
+			default: // another pack has it
 				res.ReclaimableBytes += bytes
 			}
 		})
@@ -301,7 +299,7 @@ func (c *collection) after(ctx context.Context, res *CollectResult) error {
 	}
 	res.PacksAfter, res.BytesAfter = 0, 0
 	for _, p := range db.Packs() {
-		if !inherited(v.repo, p.Info()) {
+		if !c.held[p.Info().ID] {
 			res.PacksAfter++
 			res.BytesAfter += p.Info().Bytes
 		}

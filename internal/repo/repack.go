@@ -17,15 +17,15 @@ import (
 	"github.com/cairnstate/cairn/internal/odb"
 )
 
-// repacked makes the packs that take the place of the own ones: branches and
-// tags, what else is live, and what is lost. They must be ended.
+// repacked makes the packs that take the place of the own ones: one of each part,
+// and what is lost. They must be ended.
 func (c *collection) repacked(ctx context.Context) (made []*madePack, err error) {
 	defer func() {
 		if err != nil {
 			abortAll(ctx, made)
 		}
 	}()
-	if c.parts[0].n+c.parts[1].n > 0 {
+	if slices.ContainsFunc(c.parts[:], func(p part) bool { return p.n > 0 }) {
 		dir, err := c.materialise(ctx)
 		if err != nil {
 			return nil, err
@@ -214,12 +214,17 @@ func (c *collection) asked(p *part, idx *pack.Index) error {
 }
 
 // contents says what the pack of a part is: closure(tips) without what is in the
-// packs that a fork shares and in the parts before.
+// shared packs and in the parts before. What shared packs build on comes before
+// those that are not closed, and makes them so.
 func (c *collection) contents(ctx context.Context, i int) (odb.Contents, error) {
 	var none odb.Contents
 	var boundary []object.ID
 	for _, place := range c.shared {
-		if !c.db.Exact(place) {
+		switch {
+		case c.closed[place]:
+		case i == partNeeded && !c.parts[i].gaps:
+			continue
+		case i == partNeeded || !c.db.Pack(place).Info().Exact:
 			return none, nil
 		}
 		boundary = append(boundary, c.db.Pack(place).Info().Tips...)

@@ -243,6 +243,7 @@ func TestSoakThrottledClone(t *testing.T) {
 		t.Fatalf("the clone ended before the answer began: %v\n%s", err, out)
 	}
 	before := c.changed
+	c.collect("--full") // before there are forks, which would keep the first pack as it is
 	var collector sync.WaitGroup
 	collector.Go(func() {
 		for {

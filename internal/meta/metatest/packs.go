@@ -39,8 +39,9 @@ func testAddPacks(t *testing.T, open Open) {
 	for i := range want {
 		want[i].Repo, want[i].CreatedAt = id, clock.now()
 	}
-	if packs := must(f.PackSet(f.ctx, set))(t); !reflect.DeepEqual(packs, want) {
-		t.Errorf("packs\n%+v, want\n%+v", packs, want)
+	listed := []meta.ListedPack{{Pack: want[0]}, {Pack: want[1]}}
+	if packs := must(f.PackSet(f.ctx, set))(t); !reflect.DeepEqual(packs, listed) {
+		t.Errorf("packs\n%+v, want\n%+v", packs, listed)
 	}
 	slices.Reverse(want)
 	if packs := must(f.PacksByID(f.ctx, []meta.PackID{big.ID, small.ID}))(t); !reflect.DeepEqual(packs, want) {
@@ -101,6 +102,9 @@ func testReplacePacks(t *testing.T, open Open) {
 	f.refuse(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{
 		Remove: []meta.PackID{packs[0].ID, packs[1].ID}, Add: []meta.PackWrite{*late},
 	}}, meta.ConflictPackSet)
+	f.refuse(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{
+		Remove: []meta.PackID{packs[0].ID}, Add: []meta.PackWrite{*late}, Keep: []meta.PackID{packs[4].ID, packs[1].ID},
+	}}, meta.ConflictPackSet)
 	if after := f.repoRow(id); after != before {
 		t.Errorf("row %+v after a refusal, was %+v", after, before)
 	}
@@ -111,6 +115,8 @@ func testReplacePacks(t *testing.T, open Open) {
 	if retired := must(f.Retired(f.ctx, time.Now().Add(time.Hour), 10))(t); len(retired) != 1 || retired[0].Key != "p/2" {
 		t.Errorf("retired %+v, want p/2 alone", retired)
 	}
+	f.apply(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{Remove: want[2:3], Keep: []meta.PackID{packs[4].ID, packs[0].ID}}})
+	want = slices.Delete(want, 2, 3)
 	// All packs away: the repository has no set.
 	f.apply(meta.Change{Repo: id, ReplacePacks: &meta.PackReplace{Remove: want}})
 	if row := f.repoRow(id); row.PackSet != 0 {
@@ -137,12 +143,7 @@ func testTidy(t *testing.T, open Open) {
 		}}
 	}
 	tidy(false)
-	strict := replace(7, true)
-	strict.ReplacePacks.Strict = true
-	f.refuse(strict, meta.ConflictPackSet)
-	strict = replace(1, true)
-	strict.ReplacePacks.Strict = true
-	v := f.apply(strict)
+	v := f.apply(replace(1, true))
 	tidy(true)
 	f.apply(meta.Change{Repo: id, AddPack: smallPack("y")})
 	tidy(true)
@@ -181,6 +182,17 @@ func testForkSharing(t *testing.T, open Open) {
 	if row := f.repoRow(fork); row.PackSet != set || row.Source != parent || row.Version != 1 {
 		t.Errorf("fork %+v, set of the parent %d", row, set)
 	}
+	shares := func(repo meta.RepoID, want ...bool) {
+		t.Helper()
+		var got []bool
+		for _, p := range must(f.PackSet(f.ctx, f.repoRow(repo).PackSet))(t) {
+			got = append(got, p.Shared)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("packs that others list too: %v, want %v", got, want)
+		}
+	}
+	shares(parent, true, true)
 	gone := func() []string {
 		var keys []string
 		for _, r := range must(f.Retired(f.ctx, time.Now().Add(time.Hour), 10))(t) {
@@ -198,10 +210,14 @@ func testForkSharing(t *testing.T, open Open) {
 	if f.repoRow(parent).PackSet != set || f.repoRow(grandchild).PackSet != set {
 		t.Error("a pack of the fork has moved its relatives")
 	}
+	shares(fork, true, true, false)
+	shares(parent, true, true)
 	// The parent compacts: what it drops is still listed by the others.
 	f.apply(meta.Change{Repo: parent, ReplacePacks: &meta.PackReplace{
 		Remove: []meta.PackID{shared.ID, small.ID}, Add: []meta.PackWrite{*f.bigPack("p/compact")},
 	}})
+	shares(parent, false)
+	shares(grandchild, true, true)
 	f.apply(meta.Change{Repo: parent, DeleteRepo: true, PurgeRepo: true})
 	if keys := gone(); !slices.Equal(keys, []string{"p/compact"}) {
 		t.Errorf("retired %v after the parent's end", keys)
@@ -213,6 +229,7 @@ func testForkSharing(t *testing.T, open Open) {
 		t.Errorf("source %d", row.Source)
 	}
 	f.apply(meta.Change{Repo: grandchild, DeleteRepo: true, PurgeRepo: true})
+	shares(fork, false, false, false)
 	if keys := gone(); !slices.Equal(keys, []string{"p/compact"}) {
 		t.Errorf("retired %v while the fork lists the packs", keys)
 	}

@@ -158,13 +158,12 @@ func (b *batch) packConflict(c *meta.Change) *meta.Conflict {
 		added = append(added, c.AddPack)
 	}
 	if c.ReplacePacks != nil {
-		if c.ReplacePacks.Strict && c.ReplacePacks.AtVersion != b.repos[c.Repo].Version {
-			return conflict(meta.ConflictPackSet)
-		}
 		listed := b.list(b.repos[c.Repo])
-		for _, id := range c.ReplacePacks.Remove {
-			if !slices.Contains(listed, id) {
-				return conflict(meta.ConflictPackSet)
+		for _, ids := range [][]meta.PackID{c.ReplacePacks.Remove, c.ReplacePacks.Keep} {
+			for _, id := range ids {
+				if !slices.Contains(listed, id) {
+					return conflict(meta.ConflictPackSet)
+				}
 			}
 		}
 		for i := range c.ReplacePacks.Add {

@@ -12,10 +12,12 @@ import (
 
 const packColumns = `p.id, p.class, p.inline, p.exact, p.bytes, p.objects, p.created_at, p.repo, p.blob_key, p.tips, p.boundary`
 
-func scanPack(scan scanFunc) (meta.Pack, error) {
+// scanPack reads packColumns and what follows them.
+func scanPack(scan scanFunc, more ...any) (meta.Pack, error) {
 	var id, class, inline, exact, bytes, objects, createdAt, repo int64
 	var key, tips, boundary []byte
-	if err := scan(&id, &class, &inline, &exact, &bytes, &objects, &createdAt, &repo, &key, &tips, &boundary); err != nil {
+	into := []any{&id, &class, &inline, &exact, &bytes, &objects, &createdAt, &repo, &key, &tips, &boundary}
+	if err := scan(append(into, more...)...); err != nil {
 		return meta.Pack{}, err
 	}
 	p := meta.Pack{
@@ -72,29 +74,39 @@ func (b *batch) loadUploads(stmts []stmt) []stmt {
 
 // PackIDs implements meta.Store.
 func (s *Store) PackIDs(ctx context.Context, id int64) ([]meta.PackID, error) {
+	ids, _, err := s.packIDs(ctx, id)
+	return ids, err
+}
+
+// packIDs returns the packs of a set and how many repositories have it.
+func (s *Store) packIDs(ctx context.Context, id int64) (ids []meta.PackID, repos int64, err error) {
 	if id == 0 {
-		return nil, nil
+		return nil, 0, nil
 	}
-	var ids []meta.PackID
-	err := s.one(ctx, `SELECT packs FROM pack_sets WHERE id = $1`, []any{id}, func(scan scanFunc) error {
+	err = s.one(ctx, `SELECT repos, packs FROM pack_sets WHERE id = $1`, []any{id}, func(scan scanFunc) error {
 		var packs []byte
-		err := scan(&packs)
+		err := scan(&repos, &packs)
 		if err == nil {
 			ids, err = packsOf(packs)
 		}
 		return err
 	})
-	return ids, err
+	return ids, repos, err
 }
 
 // PackSet implements meta.Store. A set never changes, so a set that is there
 // after its packs were read was there all the time.
-func (s *Store) PackSet(ctx context.Context, id int64) ([]meta.Pack, error) {
-	ids, err := s.PackIDs(ctx, id)
+func (s *Store) PackSet(ctx context.Context, id int64) ([]meta.ListedPack, error) {
+	ids, repos, err := s.packIDs(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	packs, err := s.PacksByID(ctx, ids)
+	packs, err := byID(ctx, s, `SELECT `+packColumns+`, p.sets FROM packs p WHERE p.id IN `, ids,
+		func(scan scanFunc) (meta.PackID, meta.ListedPack, error) {
+			var sets int64
+			p, err := scanPack(scan, &sets)
+			return p.ID, meta.ListedPack{Pack: p, Shared: repos > 1 || sets > 1}, err
+		})
 	if errors.Is(err, meta.ErrNotFound) {
 		if _, again := s.PackIDs(ctx, id); again != nil {
 			return nil, again
