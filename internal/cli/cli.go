@@ -138,7 +138,7 @@ found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
 	root.SetIn(env.Stdin)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
-		newDev(env), newServe(env), newOrg(env), newRepo(env), newToken(env), newURL(env), newCredential(env),
+		newDev(env), newServe(env), newOrg(env), newRepo(env), newWebhook(env), newToken(env), newURL(env), newCredential(env),
 		newFsck(env), newGC(env), newDoctor(env), newVersion(env),
 	)
 	markUsage(root)

@@ -9,7 +9,7 @@ import (
 )
 
 // invocation finds the command lines of a document: "cairn", then words.
-var invocation = regexp.MustCompile("(?m)(?:^|[(`$ ])cairn ((?:dev|serve|org|repo|token|url|fsck|doctor|version)\\b[^`\n]*)")
+var invocation = regexp.MustCompile("(?m)(?:^|[(`$ ])cairn ((?:dev|serve|org|repo|webhook|token|url|fsck|doctor|version)\\b[^`\n]*)")
 
 // TestDocumentsNameRealCommands looks up every command line that the documents
 // show: its words must lead to a command, and its flags be known there.

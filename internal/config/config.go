@@ -42,18 +42,19 @@ type Config struct {
 	LogLevel  string
 	LogFormat string
 
-	AnyRepoName  bool
-	StrictScopes bool
-	TokenGrace   time.Duration
-	UnseenGrace  time.Duration
-	GarbageGrace time.Duration
-	IdleTimeout  time.Duration
-	ShutdownWait time.Duration
-	MaxPush      int64
-	MaxObject    int64
-	MemoryCache  int64
-	InlinePack   int64
-	S3           S3Credentials
+	AnyRepoName         bool
+	StrictScopes        bool
+	TokenGrace          time.Duration
+	UnseenGrace         time.Duration
+	GarbageGrace        time.Duration
+	IdleTimeout         time.Duration
+	ShutdownWait        time.Duration
+	WebhookDisableAfter time.Duration
+	MaxPush             int64
+	MaxObject           int64
+	MemoryCache         int64
+	InlinePack          int64
+	S3                  S3Credentials
 }
 
 // S3Credentials come from the AWS variables of the environment only.

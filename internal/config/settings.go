@@ -64,6 +64,7 @@ var Settings = []Setting{
 	{Name: "garbage-grace", Value: "DURATION", Default: "336h", Storage: true, Help: "keep what a repack found unreachable for this long; 0s drops it at once", set: setDuration(func(c *Config) *time.Duration { return &c.GarbageGrace }, 0, 10*365*24*time.Hour)},
 	{Name: "idle-timeout", Value: "DURATION", Default: "60s", Help: "end a request whose client neither sends nor reads for this long; there is no limit on the total time", set: setDuration(func(c *Config) *time.Duration { return &c.IdleTimeout }, time.Second, time.Hour)},
 	{Name: "shutdown-wait", Value: "DURATION", Default: "30s", Help: "on SIGTERM, let requests under way finish for this long", set: setDuration(func(c *Config) *time.Duration { return &c.ShutdownWait }, 0, time.Hour)},
+	{Name: "webhook-disable-after", Value: "DURATION", Default: "72h", Help: "disable a webhook endpoint when every delivery to it failed for this long", set: setDuration(func(c *Config) *time.Duration { return &c.WebhookDisableAfter }, time.Minute, 365*24*time.Hour)},
 	{Name: "max-push", Value: "SIZE", Default: "10GiB", Help: "refuse pushed packs above this size", set: setSize(func(c *Config) *int64 { return &c.MaxPush }, 1)},
 	{Name: "max-object", Value: "SIZE", Default: "5GiB", Help: "refuse objects above this size", set: setSize(func(c *Config) *int64 { return &c.MaxObject }, 1)},
 	{Name: "memory-cache", Value: "SIZE", Default: "128MiB", Help: "memory for packs, indexes and answers that are used often", set: setSize(func(c *Config) *int64 { return &c.MemoryCache }, 1<<20)},

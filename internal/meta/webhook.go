@@ -52,6 +52,17 @@ const (
 	DeliveryFailed    DeliveryState = 2 // given up after the last attempt
 )
 
+// String is the state as it is shown.
+func (s DeliveryState) String() string {
+	switch s {
+	case DeliveryDelivered:
+		return "delivered"
+	case DeliveryFailed:
+		return "failed"
+	}
+	return "waiting"
+}
+
 // Delivery is what became of one event at one endpoint, after the last attempt.
 type Delivery struct {
 	Position int64 // of the event

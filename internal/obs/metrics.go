@@ -64,6 +64,12 @@ func (m *Metrics) Count(name, help string, count func() int64) {
 		func() float64 { return float64(count()) }))
 }
 
+// Gauge exports a figure that goes up and down, as Count does a counter.
+func (m *Metrics) Gauge(name, help string, value func() int64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+		func() float64 { return float64(value()) }))
+}
+
 // Handler serves the metrics in the Prometheus text format.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})

@@ -53,19 +53,26 @@ func (c *call) header() http.Header { return c.w.Header() }
 
 // serve authorises the request and runs its operation.
 func (c *call) serve() error {
+	if c.route.rows {
+		return c.perform(c.r.Context())
+	}
 	ctx, done, err := c.Service.Begin(c.r.Context())
 	if err != nil {
 		return err
 	}
 	defer done()
-	c.ctx = ctx
-	if c.access, err = c.route.access(ctx, c.Service, token(c.r), c.name); err == nil {
-		err = c.route.op.run(c)
-	}
-	if err != nil && errors.Is(context.Cause(ctx), repo.ErrLeaseLost) {
+	if err = c.perform(ctx); err != nil && errors.Is(context.Cause(ctx), repo.ErrLeaseLost) {
 		return repo.ErrLeaseLost
 	}
 	return err
+}
+
+func (c *call) perform(ctx context.Context) (err error) {
+	c.ctx = ctx
+	if c.access, err = c.route.access(ctx, c.Service, token(c.r), c.name); err != nil {
+		return err
+	}
+	return c.route.op.run(c)
 }
 
 // token returns the token of a Bearer or Basic (any user, the password)

@@ -18,10 +18,11 @@ import (
 // perhaps a name, in base64url. They are positions, not snapshots: what is
 // created meanwhile neither repeats nor hides an item.
 const (
-	branchCursor = 'b'
-	commitCursor = 'c'
-	repoCursor   = 'r'
-	tagCursor    = 't'
+	branchCursor   = 'b'
+	commitCursor   = 'c'
+	deliveryCursor = 'd'
+	repoCursor     = 'r'
+	tagCursor      = 't'
 )
 
 var cursorEncoding = base64.RawURLEncoding.Strict()

@@ -25,6 +25,8 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Log takes faults; it is never given a credential.
 	Log *slog.Logger
+	// Stopping is closed when the server stops: streams then end. nil never is.
+	Stopping <-chan struct{}
 }
 
 // Handler serves every path below /api. The http.Server that runs it must have
@@ -32,6 +34,7 @@ type Config struct {
 type Handler struct {
 	Config
 	patterns []pattern
+	streams  streams
 }
 
 var _ http.Handler = (*Handler)(nil)

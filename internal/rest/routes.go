@@ -22,6 +22,7 @@ type route struct {
 
 	commits bool // its refusals carry the result of a commit
 	strict  bool // members of the body that are not known are refused
+	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
 }
 
 // access authorises a request. repo is the name in the path, "" where the
@@ -57,6 +58,20 @@ func ofOrg(scopes ...auth.Scope) access {
 	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
 		return s.OpenOrg(ctx, token, scopes...)
 	}
+}
+
+// ofEvents authorises reading events.
+func ofEvents(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return s.OpenEvents(ctx, token)
+}
+
+// readsWebhooks and changesWebhooks authorise work on webhook endpoints.
+func readsWebhooks(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return s.OpenWebhooks(ctx, token)
+}
+
+func changesWebhooks(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return s.OpenWebhooksToChange(ctx, token)
 }
 
 // operation is what a route does, with the types of what it takes and answers.
@@ -162,5 +177,26 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getCommit)},
 		{name: "commits.pack", method: post, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
+
+		{name: "events.list", method: get, path: "events", rows: true,
+			access: ofEvents, op: sends[api.ListEvents, api.EventList]((*call).listEvents)},
+		{name: "webhooks.list", method: get, legacy: "webhooks", path: "webhooks", rows: true,
+			access: readsWebhooks, op: answers(http.StatusOK, (*call).listWebhooks)},
+		{name: "webhooks.create", method: post, legacy: "webhooks", path: "webhooks", rows: true,
+			access: changesWebhooks, op: answers(http.StatusCreated, (*call).createWebhook)},
+		{name: "webhooks.get", method: get, path: "webhooks/{webhook}", rows: true,
+			access: readsWebhooks, op: answers(http.StatusOK, (*call).getWebhook)},
+		{name: "webhooks.update", method: patch, path: "webhooks/{webhook}", strict: true, rows: true,
+			access: changesWebhooks, op: answers(http.StatusOK, (*call).updateWebhook)},
+		{name: "webhooks.delete", method: del, path: "webhooks/{webhook}", rows: true,
+			access: changesWebhooks, op: answers(http.StatusOK, (*call).deleteWebhook)},
+		{name: "webhooks.rotate", method: post, path: "webhooks/{webhook}/rotate", rows: true,
+			access: changesWebhooks, op: answers(http.StatusOK, (*call).rotateWebhook)},
+		{name: "webhooks.deliveries", method: get, path: "webhooks/{webhook}/deliveries", rows: true,
+			access: readsWebhooks, op: answers(http.StatusOK, (*call).listDeliveries)},
+		{name: "webhooks.ping", method: post, path: "webhooks/{webhook}/ping", rows: true,
+			access: changesWebhooks, op: answers(http.StatusOK, (*call).pingWebhook)},
+		{name: "webhooks.redeliver", method: post, path: "webhooks/{webhook}/redeliver", rows: true,
+			access: changesWebhooks, op: answers(http.StatusOK, (*call).redeliver)},
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // sample is a request of a route that succeeds in the repository that populate
@@ -26,21 +27,31 @@ type sample struct {
 
 // samples has one or more for every route.
 var samples = map[string][]sample{
-	"repos.create":    {{body: map[string]any{"default_branch": "trunk"}}, {}},
-	"repos.list":      {{}},
-	"repos.get":       {{}},
-	"repos.update":    {{body: `{"default_branch":"old"}`}},
-	"repos.lookup":    {{}},
-	"repos.delete":    {{}},
-	"protections.get": {{}},
-	"protections.set": {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
-	"file.get":        {{query: "path=README.md"}, {query: "path=README.md&ref=session&ephemeral=true"}},
-	"file.head":       {{query: "path=README.md"}},
-	"files.list":      {{}, {query: "limit=1"}},
-	"archive.post":    {{}, {body: `{"ref":"main"}`}},
-	"archive.get":     {{query: "ref=main"}},
-	"branches.list":   {{}, {query: "ephemeral=true&limit=1"}},
-	"branches.get":    {{query: "name=main"}},
+	"events.list":         {{}, {query: "after=1&limit=1"}},
+	"webhooks.list":       {{}},
+	"webhooks.create":     {{body: `{"url":"https://hooks.example.com/x","events":["push"]}`}, {body: `{"url":"https://hooks.example.com/x","secret":"0123456789"}`}},
+	"webhooks.get":        {{}},
+	"webhooks.update":     {{body: `{"enabled":false}`}, {body: `{"url":"https://hooks.example.com/y","events":["*"]}`}},
+	"webhooks.delete":     {{}},
+	"webhooks.rotate":     {{}, {body: `{"secret":"0123456789"}`}},
+	"webhooks.deliveries": {{}, {query: "limit=1"}},
+	"webhooks.ping":       {{}},
+	"webhooks.redeliver":  {{body: `{"event_id":"1"}`}},
+	"repos.create":        {{body: map[string]any{"default_branch": "trunk"}}, {}},
+	"repos.list":          {{}},
+	"repos.get":           {{}},
+	"repos.update":        {{body: `{"default_branch":"old"}`}},
+	"repos.lookup":        {{}},
+	"repos.delete":        {{}},
+	"protections.get":     {{}},
+	"protections.set":     {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
+	"file.get":            {{query: "path=README.md"}, {query: "path=README.md&ref=session&ephemeral=true"}},
+	"file.head":           {{query: "path=README.md"}},
+	"files.list":          {{}, {query: "limit=1"}},
+	"archive.post":        {{}, {body: `{"ref":"main"}`}},
+	"archive.get":         {{query: "ref=main"}},
+	"branches.list":       {{}, {query: "ephemeral=true&limit=1"}},
+	"branches.get":        {{query: "name=main"}},
 	"branches.create": {
 		{body: `{"target_branch":"new","base_ref":"main"}`},
 		{body: `{"target_branch":"session","base_branch":"session","base_is_ephemeral":true}`},
@@ -63,6 +74,9 @@ var samples = map[string][]sample{
 
 const populated = "team/app"
 
+// sampleWebhook is the endpoint of the populated repository.
+const sampleWebhook meta.WebhookID = 7
+
 // populate makes the repository of the samples.
 func populate(s *stack) {
 	s.create(populated)
@@ -72,6 +86,13 @@ func populate(s *stack) {
 	s.commit(populated, map[string]any{"target_branch": "session", "base_branch": "main", "ephemeral": true}, map[string]string{"s": "1"})
 	s.want(http.StatusOK, "POST", repoPath(populated, "tags"), s.full(populated), `{"name":"v1","ref":"old"}`, nil)
 	s.create("team/other")
+	app := s.repo(populated)
+	v, err := s.meta.Apply(s.t.Context(), meta.Change{Org: app.Org, CreateWebhook: &meta.Webhook{
+		ID: sampleWebhook, Repo: app.ID, URL: "https://127.0.0.1:9/", Secret: []byte("\x00secret"), Enabled: true,
+	}})
+	if err != nil || !v.Applied {
+		s.t.Fatal(v, err)
+	}
 }
 
 // paths returns where a route is mounted, for a repository and what it has. The
@@ -86,6 +107,7 @@ func (r *route) paths(repo string) []string {
 	}
 	for i := range out {
 		out[i] = strings.Replace(out[i], "{tag}", "v1", 1)
+		out[i] = strings.Replace(out[i], "{webhook}", webhook.PublicID(sampleWebhook), 1)
 	}
 	return out
 }
@@ -242,6 +264,11 @@ func (s *stack) state() string {
 		}
 		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", r, page.Refs, rules)
 	}
+	hooks, err := s.meta.Webhooks(ctx, gate.Org.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	fmt.Fprintf(&b, "%+v\n", hooks)
 	return b.String()
 }
 

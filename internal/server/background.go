@@ -1,8 +1,12 @@
 package server
 
-import "github.com/cairnstate/cairn/internal/repo"
+import (
+	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/webhook"
+)
 
-// countBackground exports what the engine does that no request waits for.
+// countBackground exports what the engine and the webhooks do that no request
+// waits for.
 func (s *Server) countBackground() {
 	for _, c := range []struct {
 		name, help string
@@ -21,5 +25,23 @@ func (s *Server) countBackground() {
 		{"cairn_swept_uploads_total", "Abandoned uploads whose bytes were removed.", func(f repo.BackgroundFigures) int64 { return f.SweptUploads }},
 	} {
 		s.metrics.Count(c.name, c.help, func() int64 { return c.of(s.storage.Engine.Background()) })
+	}
+	for _, c := range []struct {
+		name, help string
+		gauge      bool
+		of         func(webhook.Figures) int64
+	}{
+		{"cairn_webhook_attempts_total", "Attempts to deliver events to webhooks.", false, func(f webhook.Figures) int64 { return f.Attempts }},
+		{"cairn_webhook_failures_total", "Attempts to deliver events to webhooks that failed; they are made again.", false, func(f webhook.Figures) int64 { return f.Failures }},
+		{"cairn_webhook_given_up_total", "Events whose last attempt at a webhook failed.", false, func(f webhook.Figures) int64 { return f.GivenUp }},
+		{"cairn_webhook_disabled_total", "Webhooks disabled because they failed for too long.", false, func(f webhook.Figures) int64 { return f.Disabled }},
+		{"cairn_webhook_backlog", "Events that wait at webhooks, as far as this process looked ahead.", true, func(f webhook.Figures) int64 { return f.Backlog }},
+		{"cairn_webhook_lag_seconds", "Age of the oldest event that waits at a webhook of this process.", true, func(f webhook.Figures) int64 { return f.Lag }},
+	} {
+		export := s.metrics.Count
+		if c.gauge {
+			export = s.metrics.Gauge
+		}
+		export(c.name, c.help, func() int64 { return c.of(s.webhooks.Figures()) })
 	}
 }

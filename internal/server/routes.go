@@ -31,7 +31,7 @@ func (s *Server) routes(version string) http.Handler {
 		Wire:        wire.Server{Agent: "cairn/" + version},
 		Limits:      githttp.Limits{Idle: s.cfg.IdleTimeout},
 	}
-	api := rest.New(rest.Config{Service: s.service, PublicURL: s.URL, IdleTimeout: s.cfg.IdleTimeout, Log: s.log})
+	api := rest.New(rest.Config{Service: s.service, PublicURL: s.URL, IdleTimeout: s.cfg.IdleTimeout, Log: s.log, Stopping: s.stop})
 	return s.observed(func(r *http.Request) (string, http.Handler) { return s.pick(git, api, r) })
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/obs"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // headerWait bounds how long a client may take to send a request's header.
@@ -36,6 +37,9 @@ type Server struct {
 	main, admin     *http.Server
 	mainLn, adminLn net.Listener
 	stopping        atomic.Bool
+	stop            chan struct{} // closed when the server stops
+	stopOnce        sync.Once
+	webhooks        *webhook.Deliverer
 	background      sync.WaitGroup
 	stopBackground  context.CancelFunc
 	either          bool
@@ -51,7 +55,7 @@ func BothProtocols() Option { return func(s *Server) { s.either = true } }
 // New opens the storage and composes the handlers. version is what metrics and
 // protocol agents name.
 func New(ctx context.Context, cfg config.Config, log *slog.Logger, version string, opts ...Option) (*Server, error) {
-	s := &Server{cfg: cfg, log: log, metrics: obs.NewMetrics(version)}
+	s := &Server{cfg: cfg, log: log, metrics: obs.NewMetrics(version), stop: make(chan struct{})}
 	for _, o := range opts {
 		o(s)
 	}
@@ -66,9 +70,15 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 		return nil, err
 	}
 	s.metrics.CountCorruption(s.storage.objects.CorruptCount)
+	endpoints := s.storage.Endpoints()
+	s.webhooks = webhook.New(webhook.Config{
+		Feed: s.storage.Feed, Sender: endpoints.Sender, Process: s.storage.process, Report: s.failed, DisableAfter: cfg.WebhookDisableAfter,
+	})
+	endpoints.Changed = s.webhooks.Changed
 	s.countBackground()
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
+		Feed: s.storage.Feed, Endpoints: endpoints,
 	})
 	s.main = s.httpServer(s.routes(version))
 	if cfg.AdminListen != "" {
@@ -158,10 +168,19 @@ func (s *Server) Listen() error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stopBackground = cancel
-	s.background.Go(func() {
-		s.storage.Engine.Run(ctx, func(err error) { s.log.Error("background work failed", "err", err) })
-	})
+	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
+	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
+	s.background.Go(func() { s.webhooks.Run(ctx) })
 	return nil
+}
+
+// failed logs a fault of what no request waits for.
+func (s *Server) failed(err error) { s.log.Error("background work failed", "err", err) }
+
+// stopped says that the server takes no new work; streams end.
+func (s *Server) stopped() {
+	s.stopping.Store(true)
+	s.stopOnce.Do(func() { close(s.stop) })
 }
 
 // URL is the base URL that clients use.
@@ -209,14 +228,14 @@ func (s *Server) Serve() error {
 // Shutdown refuses new connections, lets requests under way finish until ctx
 // ends, then closes everything.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stopping.Store(true)
+	s.stopped()
 	err := s.main.Shutdown(ctx)
 	return errors.Join(err, s.Close())
 }
 
 // Close ends the server at once.
 func (s *Server) Close() error {
-	s.stopping.Store(true)
+	s.stopped()
 	err := s.main.Close()
 	if s.admin != nil {
 		err = errors.Join(err, s.admin.Close())

@@ -17,6 +17,7 @@ import (
 	"github.com/cairnstate/cairn/internal/blob/dir"
 	"github.com/cairnstate/cairn/internal/blob/s3"
 	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
@@ -24,11 +25,14 @@ import (
 	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/secret"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // Storage is what a server or an operator command works on.
 type Storage struct {
-	Meta   meta.Store
+	Meta meta.Store
+	// Feed is Meta for whoever waits for events.
+	Feed   *events.Feed
 	Blobs  blob.Store
 	Engine *repo.Engine
 	// Secrets encrypts what must not be readable in the database. It is nil when
@@ -38,6 +42,7 @@ type Storage struct {
 	Guard *netguard.Guard
 
 	objects *odb.Store
+	process string // names this process
 	close   func() error
 }
 
@@ -71,7 +76,8 @@ func OpenStorage(ctx context.Context, cfg config.Config, use CacheUse) (*Storage
 	if err != nil {
 		return nil, err
 	}
-	st := &Storage{Meta: m, Secrets: secrets, Guard: guard, close: m.Close}
+	feed := events.NewFeed(m)
+	st := &Storage{Meta: feed, Feed: feed, Secrets: secrets, Guard: guard, close: m.Close}
 	if err := st.openBytes(ctx, cfg, use); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -111,6 +117,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		return err
 	}
 	process := strings.ToLower(rand.Text())
+	st.process = process
 	grace := cfg.UnseenGrace
 	if grace == 0 {
 		grace = 1 // the engine takes 0 for its default
@@ -184,6 +191,13 @@ func openDir(path string) (*dir.Store, error) {
 		return nil, fmt.Errorf("open the directory for bytes: %w", err)
 	}
 	return dir.Open(fsys)
+}
+
+// Endpoints manages the webhook endpoints of the storage.
+func (st *Storage) Endpoints() *webhook.Endpoints {
+	return &webhook.Endpoints{
+		Meta: st.Meta, Secrets: st.Secrets, Guard: st.Guard, Sender: webhook.NewSender(st.Secrets, st.Guard, nil),
+	}
 }
 
 // Close releases the storage.

@@ -10,6 +10,7 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // Code is a stable, machine-readable kind of refusal.
@@ -156,6 +157,8 @@ var refusals = []struct {
 	{NoChanges, find[*repo.NoChangesError]},
 	{Invalid, find[*repo.InvalidError]},
 	{Invalid, find[*object.PathError]},
+	{Invalid, find[*webhook.InvalidError]},
+	{NotFound, find[*webhook.NotFoundError]},
 	{Invalid, find[*policy.PatternError]},
 	{Invalid, find[*policy.OpError]},
 }

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // Config is what a Service stands on.
@@ -21,6 +24,12 @@ type Config struct {
 	Meta     meta.Store
 	Engine   *repo.Engine
 	Verifier *auth.Verifier
+	// Feed is Meta for whoever waits for events; nil makes one, which knows of
+	// events only when asked.
+	Feed *events.Feed
+	// Endpoints manages webhooks; nil allows public hosts and stores secrets as
+	// they are.
+	Endpoints *webhook.Endpoints
 	// AnyName accepts repository names with characters that a shell may read.
 	AnyName bool
 	// Now is the clock for tokens; nil means time.Now.
@@ -37,6 +46,13 @@ type Service struct {
 func New(c Config) *Service {
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Feed == nil {
+		c.Feed = events.NewFeed(c.Meta)
+	}
+	if c.Endpoints == nil {
+		guard := new(netguard.Guard)
+		c.Endpoints = &webhook.Endpoints{Meta: c.Meta, Guard: guard, Sender: webhook.NewSender(nil, guard, nil)}
 	}
 	return &Service{Config: c}
 }

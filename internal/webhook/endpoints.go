@@ -69,6 +69,11 @@ type Spec struct {
 	Secret string
 }
 
+// SpecOf is what an endpoint was made from, without its secret.
+func SpecOf(w meta.Webhook) Spec {
+	return Spec{Repo: w.Repo, URL: w.URL, Events: w.Events, MuteEphemeral: w.MuteEphemeral, Enabled: w.Enabled}
+}
+
 // PublicID is the identifier by which the outside knows an endpoint.
 func PublicID(id meta.WebhookID) string { return fmt.Sprintf("wh_%016x", uint64(id)) }
 
@@ -89,14 +94,15 @@ func NewSecret() string {
 	return "whsec_" + hex.EncodeToString(b[:])
 }
 
-// check refuses what no endpoint may have.
-func (a *Endpoints) check(s *Spec) error {
-	if len(s.URL) > maxURL {
+// checkURL refuses what certainly may not be delivered to. What a name resolves
+// to is checked at each connection.
+func (a *Endpoints) checkURL(text string) error {
+	if len(text) > maxURL {
 		return invalid("the URL is longer than %d bytes", maxURL)
 	}
-	u, err := url.Parse(s.URL)
+	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.Fragment != "" {
-		return invalid("url %.200q is not one such as https://hooks.example.com/cairn", s.URL)
+		return invalid("url %.200q is not one such as https://hooks.example.com/cairn", text)
 	}
 	if err := a.Guard.CheckURL(u); err != nil {
 		return invalid("%v", err)
@@ -105,6 +111,11 @@ func (a *Endpoints) check(s *Spec) error {
 		(host == "localhost" || strings.HasSuffix(host, ".localhost")) {
 		return invalid("host %q is refused: it is this machine", host)
 	}
+	return nil
+}
+
+// check refuses what no endpoint may have, beside its URL.
+func (s *Spec) check() error {
 	if len(s.Events) > maxEvents {
 		return invalid("there are more than %d event types", maxEvents)
 	}
@@ -130,7 +141,7 @@ func (a *Endpoints) check(s *Spec) error {
 // Create makes an endpoint and returns it with its secret, which is not told
 // again. Events from now on are delivered.
 func (a *Endpoints) Create(ctx context.Context, org meta.OrgID, s Spec) (meta.Webhook, string, error) {
-	if err := a.check(&s); err != nil {
+	if err := errors.Join(a.checkURL(s.URL), s.check()); err != nil {
 		return meta.Webhook{}, "", err
 	}
 	there, err := a.Meta.Webhooks(ctx, org)
@@ -181,11 +192,14 @@ func (a *Endpoints) apply(ctx context.Context, c meta.Change) error {
 // the place of the one before. Enabling it forgets its failures, and what waited
 // is delivered.
 func (a *Endpoints) Update(ctx context.Context, org meta.OrgID, id meta.WebhookID, s Spec) (meta.Webhook, error) {
-	if err := a.check(&s); err != nil {
-		return meta.Webhook{}, err
-	}
 	w, err := a.Get(ctx, org, id)
 	if err != nil {
+		return meta.Webhook{}, err
+	}
+	if s.URL != w.URL {
+		err = a.checkURL(s.URL)
+	}
+	if err := errors.Join(err, s.check()); err != nil {
 		return meta.Webhook{}, err
 	}
 	w = s.fill(w)

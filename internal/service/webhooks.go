@@ -1,0 +1,175 @@
+package service
+
+import (
+	"context"
+
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/webhook"
+)
+
+// OpenWebhooks authorises reading webhook endpoints: all of the org, or with a
+// token that was made for a repository those of that repository.
+func (s *Service) OpenWebhooks(ctx context.Context, token string) (*Access, error) {
+	return s.openPart(ctx, token, auth.OrgRead, auth.RepoWrite)
+}
+
+// OpenWebhooksToChange authorises changing what OpenWebhooks authorises reading.
+func (s *Service) OpenWebhooksToChange(ctx context.Context, token string) (*Access, error) {
+	a, err := s.openPart(ctx, token, auth.RepoWrite)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.unconfined()
+}
+
+// WebhookInfo is an endpoint with the name of its repository, "" for none.
+type WebhookInfo struct {
+	meta.Webhook
+	RepoName string
+}
+
+// Webhooks lists the endpoints that an Access covers.
+func (s *Service) Webhooks(ctx context.Context, a *Access) ([]WebhookInfo, error) {
+	rows, err := s.Meta.Webhooks(ctx, a.Org.ID)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]WebhookInfo, 0, len(rows))
+	for _, w := range rows {
+		if a.Repo.ID != 0 && w.Repo != a.Repo.ID {
+			continue
+		}
+		info, err := s.named(ctx, w)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, info)
+	}
+	return list, nil
+}
+
+func (s *Service) named(ctx context.Context, w meta.Webhook) (WebhookInfo, error) {
+	info := WebhookInfo{Webhook: w}
+	if w.Repo == 0 {
+		return info, nil
+	}
+	r, err := s.Meta.Repo(ctx, w.Repo)
+	info.RepoName = r.Name
+	return info, err
+}
+
+// Webhook returns one endpoint by its public id.
+func (s *Service) Webhook(ctx context.Context, a *Access, id string) (WebhookInfo, error) {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return WebhookInfo{}, err
+	}
+	return s.named(ctx, w)
+}
+
+// endpoint finds an endpoint; one that the Access does not cover looks absent.
+func (s *Service) endpoint(ctx context.Context, a *Access, id string) (meta.Webhook, error) {
+	missing := &webhook.NotFoundError{What: "webhook"}
+	number, ok := webhook.ParseID(id)
+	if !ok {
+		return meta.Webhook{}, missing
+	}
+	w, err := s.Endpoints.Get(ctx, a.Org.ID, number)
+	if err == nil && a.Repo.ID != 0 && w.Repo != a.Repo.ID {
+		err = missing
+	}
+	return w, err
+}
+
+// CreateWebhook makes an endpoint and returns its secret, which is not told
+// again. repo narrows it; a token that was made for a repository makes endpoints
+// of that repository only.
+func (s *Service) CreateWebhook(ctx context.Context, a *Access, repo string, spec webhook.Spec) (WebhookInfo, string, error) {
+	var err error
+	if spec.Repo, err = s.narrow(ctx, a, repo); err != nil {
+		return WebhookInfo{}, "", err
+	}
+	w, secret, err := s.Endpoints.Create(ctx, a.Org.ID, spec)
+	if err != nil {
+		return WebhookInfo{}, "", err
+	}
+	info, err := s.named(ctx, w)
+	return info, secret, err
+}
+
+// WebhookChange says what is to change of an endpoint; nil leaves it.
+type WebhookChange struct {
+	Repo          *string // "" widens it to the org
+	URL           *string
+	Events        *[]string
+	MuteEphemeral *bool
+	Enabled       *bool
+	Secret        *string
+}
+
+// UpdateWebhook changes an endpoint.
+func (s *Service) UpdateWebhook(ctx context.Context, a *Access, id string, ch WebhookChange) (WebhookInfo, error) {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return WebhookInfo{}, err
+	}
+	spec := webhook.SpecOf(w)
+	if ch.Repo != nil {
+		if spec.Repo, err = s.narrow(ctx, a, *ch.Repo); err != nil {
+			return WebhookInfo{}, err
+		}
+	}
+	assign(&spec.URL, ch.URL)
+	assign(&spec.Events, ch.Events)
+	assign(&spec.MuteEphemeral, ch.MuteEphemeral)
+	assign(&spec.Enabled, ch.Enabled)
+	assign(&spec.Secret, ch.Secret)
+	if w, err = s.Endpoints.Update(ctx, a.Org.ID, w.ID, spec); err != nil {
+		return WebhookInfo{}, err
+	}
+	return s.named(ctx, w)
+}
+
+func assign[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// DeleteWebhook removes an endpoint.
+func (s *Service) DeleteWebhook(ctx context.Context, a *Access, id string) error {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return err
+	}
+	return s.Endpoints.Delete(ctx, a.Org.ID, w.ID)
+}
+
+// WebhookDeliveries returns recent deliveries of an endpoint, the newest event
+// first, of events before a position (0: of all).
+func (s *Service) WebhookDeliveries(ctx context.Context, a *Access, id string, before int64, limit int) ([]meta.Delivery, error) {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.Meta.Deliveries(ctx, meta.DeliveryQuery{Webhook: w.ID, Before: before, Limit: limit})
+}
+
+// PingWebhook sends a test event to an endpoint.
+func (s *Service) PingWebhook(ctx context.Context, a *Access, id string) (webhook.Outcome, error) {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return webhook.Outcome{}, err
+	}
+	return s.Endpoints.Ping(ctx, w)
+}
+
+// Redeliver sends an event to an endpoint once more.
+func (s *Service) Redeliver(ctx context.Context, a *Access, id string, position int64) (webhook.Outcome, error) {
+	w, err := s.endpoint(ctx, a, id)
+	if err != nil {
+		return webhook.Outcome{}, err
+	}
+	return s.Endpoints.Redeliver(ctx, w, position)
+}
