@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests need beside Go and git, into .tools and, as root or with
 # a sudo that asks no password, from Debian's packages. It ends with the list of
-# what could not be had, and status 1, unless SKIP names it: s3, postgres, node,
-# python, java, or clients for the last three. Quick when everything is there.
+# what could not be had, and status 1, unless SKIP names it: s3, postgres, signers,
+# node, python, java, or clients for the last three. Quick when everything is there.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 tools=$PWD/.tools
@@ -40,6 +40,8 @@ program() { command -v "$1" >/dev/null || debian "$2" && command -v "$1" >/dev/n
 # current DIR FILE... says whether DIR was made from FILEs as they are now.
 current() { [ "$(cat "$1/made-from" 2>/dev/null)" = "$(cat "${@:2}" | cksum)" ]; }
 made() { cat "${@:2}" | cksum >"$1/made-from"; }
+
+signers() { program gpg gnupg && program ssh-keygen openssh-client; }
 
 postgres() {
 	have() { compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null; }
@@ -94,6 +96,7 @@ need() {
 }
 
 need postgres "a PostgreSQL server (Debian: postgresql)"
+need signers "gpg and ssh-keygen (Debian: gnupg, openssh-client)"
 need s3 "the S3 server versitygw (go install)"
 need node "the npm packages of tests/clients/node (npm)"
 need python "the Python packages of tests/clients/python (python3 with venv)"

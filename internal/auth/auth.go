@@ -18,6 +18,7 @@ const (
 	GitWrite        Scope = "git:write"        // repo; implies GitRead unless Principal.Strict
 	RepoWrite       Scope = "repo:write"       // repo
 	OrgRead         Scope = "org:read"         // none
+	OrgAdmin        Scope = "org:admin"        // none; the org's signing keys and audit log
 	CheckpointRead  Scope = "checkpoint:read"  // thread
 	CheckpointWrite Scope = "checkpoint:write" // thread
 	SessionWrite    Scope = "session:write"    // session, repo or thread

@@ -124,7 +124,7 @@ func (id *identity) mint(env Env, scopes []string, policies policy.List) (string
 }
 
 // knownScopes is what --scope takes. A token may hold others, which grant nothing.
-const knownScopes = "git:read, git:write, repo:write, org:read, checkpoint:read, checkpoint:write, session:write"
+const knownScopes = "git:read, git:write, repo:write, org:read, org:admin, checkpoint:read, checkpoint:write, session:write"
 
 // claimFor names the flags that give a scope something to allow.
 func claimFor(scope string) string {

@@ -76,6 +76,14 @@ func (g *Graph) Select(ctx context.Context, q Query) (*Selection, error) {
 	return s.run()
 }
 
+// Lacking returns the commits that wants reach and haves do not. The cost follows
+// what is new, unless there are no haves.
+func (g *Graph) Lacking(ctx context.Context, wants, haves []object.ID) (*CommitSet, error) {
+	s := &selector{g: g, ctx: ctx, q: &Query{Haves: haves}}
+	err := s.paint(g.Nodes(wants), nil)
+	return s.send, err
+}
+
 type selector struct {
 	g        *Graph
 	ctx      context.Context

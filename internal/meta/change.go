@@ -30,6 +30,10 @@ type Change struct {
 	RemoveKey   string         // fingerprint
 	SetMaxTTL   *time.Duration // 0 removes the cap
 	RaiseFloors []Floor
+	// PutSigningKey replaces one with the same fingerprint; RemoveSigningKey
+	// names a fingerprint and is refused with ConflictKey when it is absent.
+	PutSigningKey    *SigningKey
+	RemoveSigningKey string
 
 	// CreateWebhook, UpdateWebhook and DeleteWebhook write an endpoint of the org.
 	// An update takes everything but the progress and, where it is nil, the

@@ -93,6 +93,9 @@ type Orgs interface {
 	Keys(ctx context.Context, org OrgID) (OrgKeys, error)
 	// ListOrgs returns up to limit orgs whose name sorts after the given one.
 	ListOrgs(ctx context.Context, after string, limit int) ([]Org, error)
+	// SigningKeys returns the keys that verify commits of an org, in a stable
+	// order.
+	SigningKeys(ctx context.Context, org OrgID) ([]SigningKey, error)
 	// Floors returns all floors of an org in a stable order.
 	Floors(ctx context.Context, org OrgID) ([]Floor, error)
 }

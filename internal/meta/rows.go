@@ -62,6 +62,21 @@ type OrgKeys struct {
 	Keys []OrgKey
 }
 
+// SigningKey is one public key that verifies signatures of commits and tags in
+// the repositories of an org.
+type SigningKey struct {
+	// Fingerprint is unique within the org; its form is that of Kind.
+	Fingerprint string
+	// Kind and Text are in the words of package signature.
+	Kind, Text string
+	// Title says for people whose key it is.
+	Title string
+	// NotBefore and NotAfter bound the dates of what the key may sign; zero is
+	// no bound.
+	NotBefore, NotAfter time.Time
+	CreatedAt           time.Time // of the first registration; set by the engine
+}
+
 // FloorKind says what a floor covers.
 type FloorKind string
 

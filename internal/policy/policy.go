@@ -19,7 +19,7 @@ const (
 	NoForcePush Op = "no-force-push"
 	// NoPush refuses every change.
 	NoPush Op = "no-push"
-	// VerifySig asks for signed commits; see NeedsSignature.
+	// VerifySig asks for signed commits; see Signed.
 	VerifySig Op = "verify-sig"
 )
 
@@ -97,7 +97,7 @@ type DeniedError struct {
 func (e *DeniedError) Error() string { return fmt.Sprintf("ref %q: %s", e.Ref, e.Reason) }
 
 // Decide returns nil when both the token's policies and the repository's protection rules allow u, else a *DeniedError.
-// It does not look at signatures: ask NeedsSignature as well.
+// It does not look at signatures: ask Signed as well.
 func Decide(token List, protections []Protection, u Update) error {
 	if rule, ok := token.Match(u.Ref); ok {
 		if op, refused := refusing(tokenOps, rule.Ops, u.Kind); refused {
@@ -116,25 +116,32 @@ func Decide(token List, protections []Protection, u Update) error {
 	return nil
 }
 
-// NeedsSignature reports whether commits that an update brings to ref must carry a valid signature. A caller that cannot
-// verify signatures must refuse the update.
-func NeedsSignature(token List, protections []Protection, ref string) bool {
-	if rule, ok := token.Match(ref); ok && slices.Contains(rule.Ops, VerifySig) {
-		return true
+// Signed returns the rules that let only signed commits into ref, each as the set of the refs that are under it: commits that
+// such a ref reaches have been judged by the rule already.
+func Signed(token List, protections []Protection, ref string) []func(ref string) bool {
+	var rules []func(string) bool
+	if i := token.match(ref); i >= 0 && slices.Contains(token[i].Ops, VerifySig) {
+		rules = append(rules, func(other string) bool { return token.match(other) == i })
 	}
-	return slices.ContainsFunc(protections, func(p Protection) bool {
-		return matches(p.Pattern, ref) && slices.Contains(p.Ops, VerifySig)
-	})
+	for _, p := range protections {
+		if matches(p.Pattern, ref) && slices.Contains(p.Ops, VerifySig) {
+			rules = append(rules, func(other string) bool { return matches(p.Pattern, other) })
+		}
+	}
+	return rules
 }
 
 // Match returns the first rule whose pattern matches the full ref name.
 func (l List) Match(ref string) (Rule, bool) {
-	for _, r := range l {
-		if matches(r.Pattern, ref) {
-			return r, true
-		}
+	if i := l.match(ref); i >= 0 {
+		return l[i], true
 	}
 	return Rule{}, false
+}
+
+// match returns the place of the rule that decides on a ref, -1 when none does.
+func (l List) match(ref string) int {
+	return slices.IndexFunc(l, func(r Rule) bool { return matches(r.Pattern, ref) })
 }
 
 // MayWrite reports whether l allows some change of ref.

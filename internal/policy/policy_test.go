@@ -213,7 +213,7 @@ func TestFoldOps(t *testing.T) {
 	}
 }
 
-func TestNeedsSignature(t *testing.T) {
+func TestSigned(t *testing.T) {
 	rules := []Protection{{"refs/heads/release/*", []Op{NoDelete, VerifySig}}}
 	token := list(t, `[["main",["verify-sig"]],["dev",[]],["*",["verify-sig","no-force-push"]]]`)
 	for ref, want := range map[string]bool{
@@ -222,15 +222,30 @@ func TestNeedsSignature(t *testing.T) {
 		"refs/heads/x":         true,
 		"refs/heads/release/1": true,
 	} {
-		if got := NeedsSignature(token, rules, ref); got != want {
-			t.Errorf("NeedsSignature(%s) = %v, want %v", ref, got, want)
+		if got := len(Signed(token, rules, ref)) > 0; got != want {
+			t.Errorf("Signed(%s) = %v, want %v", ref, got, want)
 		}
 	}
-	if NeedsSignature(nil, rules, "refs/heads/main") {
+	if len(Signed(nil, rules, "refs/heads/main")) > 0 {
 		t.Error("a ref without rules needs a signature")
 	}
-	if !NeedsSignature(list(t, `[["*",[]]]`), rules, "refs/heads/release/1") {
+	if len(Signed(list(t, `[["*",[]]]`), rules, "refs/heads/release/1")) == 0 {
 		t.Error("an explicit allow in a token lifts a protection rule")
+	}
+	// What an earlier rule of the token lets in is not under the later one.
+	under := Signed(token, rules, "refs/heads/release/1")
+	if len(under) != 2 {
+		t.Fatalf("%d rules for a branch of a rule of each kind, want 2", len(under))
+	}
+	for ref, want := range map[string][2]bool{
+		"refs/heads/main":      {false, false},
+		"refs/heads/dev":       {false, false},
+		"refs/heads/x":         {true, false},
+		"refs/heads/release/2": {true, true},
+	} {
+		if got := [2]bool{under[0](ref), under[1](ref)}; got != want {
+			t.Errorf("%s is under the rules: %v, want %v", ref, got, want)
+		}
 	}
 }
 

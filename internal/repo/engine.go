@@ -98,7 +98,7 @@ func New(cfg Config) *Engine {
 	}
 	return &Engine{
 		cfg:       cfg,
-		writing:   writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}},
+		writing:   writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}, rings: rings{lru.New[meta.OrgID, knownRing](ringBytes)}},
 		views:     lru.New[meta.RepoID, *View](cfg.CacheBytes),
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),

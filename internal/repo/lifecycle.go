@@ -112,6 +112,9 @@ func (e *Engine) Fork(ctx context.Context, w Writer, source *View, req ForkReque
 				return meta.Repo{}, err
 			}
 		}
+		if err := e.checkFork(ctx, w, source, refs); err != nil {
+			return meta.Repo{}, err
+		}
 		r.Source, r.PackSet = s.ID, s.PackSet
 		r.Tidy = s.PackSet == 0 || (all && s.Tidy)
 		r, err = e.create(ctx, w, req.CreateRequest, meta.Change{CreateRepo: &r, SourcePackSet: s.PackSet, Refs: refs})

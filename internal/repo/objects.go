@@ -30,15 +30,20 @@ func (v *View) objects(ctx context.Context, pending *odb.Pack) (*objects, error)
 
 // isAncestor reports whether new reaches old; both are commits.
 func (o *objects) isAncestor(ctx context.Context, old, new object.ID) (bool, error) {
-	near, err := o.near(ctx)
-	if err != nil {
-		return false, err
-	}
-	g, err := graph.Open(ctx, o.db, near)
+	g, err := o.graph(ctx)
 	if err != nil {
 		return false, err
 	}
 	return g.IsAncestor(ctx, old, new)
+}
+
+// graph returns the commits of the packs.
+func (o *objects) graph(ctx context.Context) (*graph.Graph, error) {
+	near, err := o.near(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return graph.Open(ctx, o.db, near)
 }
 
 // maxTagDepth bounds the chain of tags that a ref may point through.

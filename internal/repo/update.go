@@ -215,7 +215,7 @@ func (d *decision) decide(ctx context.Context) (object.ID, error) {
 	if err := policy.Decide(d.writer.Policies, d.rules, policy.Update{Ref: ref.Name, Kind: d.kind}); err != nil {
 		return object.Zero, err
 	}
-	if err := d.checkSigned(ctx, old); err != nil {
+	if err := d.checkSigned(ctx, current); err != nil {
 		return object.Zero, err
 	}
 	if ref.New.IsZero() && ref.Name == refname.Branch(d.view.Repo().DefaultBranch) {
@@ -261,20 +261,6 @@ func (d *decision) forward(ctx context.Context, a, b object.ID) (bool, error) {
 		return false, err
 	}
 	return d.objects.isAncestor(ctx, oldID, newID)
-}
-
-// checkSigned refuses new commits where only signed ones are taken: no key that
-// could verify a signature is registered.
-func (d *decision) checkSigned(ctx context.Context, old object.ID) error {
-	if d.ref.New.IsZero() || !policy.NeedsSignature(d.writer.Policies, d.rules, d.ref.Name) {
-		return nil
-	}
-	if !old.IsZero() && d.kind == policy.Force {
-		if back, err := d.forward(ctx, d.ref.New, old); err != nil || back {
-			return err
-		}
-	}
-	return &policy.DeniedError{Ref: d.ref.Name, Reason: "push denied by policy: only signed commits are taken here and no signing keys are registered"}
 }
 
 // checkTarget checks what the ref would point to.

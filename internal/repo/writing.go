@@ -19,6 +19,7 @@ const DefaultLease = 30 * time.Second
 // writing is the part of an Engine that writes need.
 type writing struct {
 	rules      ruleCache
+	rings      rings
 	feed       feed
 	lanes      lanes
 	jobs       jobs

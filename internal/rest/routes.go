@@ -74,6 +74,13 @@ func changesWebhooks(ctx context.Context, s *service.Service, token, _ string) (
 	return s.OpenWebhooksToChange(ctx, token)
 }
 
+// changesOrg authorises changes of the org.
+func changesOrg(scopes ...auth.Scope) access {
+	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return s.OpenOrgToChange(ctx, token, scopes...)
+	}
+}
+
 // operation is what a route does, with the types of what it takes and answers.
 type operation struct {
 	request, response reflect.Type
@@ -139,6 +146,13 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getProtections)},
 		{name: "protections.set", method: put, path: "repos/{r}/protections", strict: true,
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).setProtections)},
+
+		{name: "signing_keys.list", method: get, path: "org/signing-keys",
+			access: ofOrg(auth.OrgRead, auth.OrgAdmin), op: answers(http.StatusOK, (*call).listSigningKeys)},
+		{name: "signing_keys.add", method: post, path: "org/signing-keys", strict: true,
+			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusCreated, (*call).addSigningKey)},
+		{name: "signing_keys.remove", method: del, path: "org/signing-keys", strict: true,
+			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusOK, (*call).removeSigningKey)},
 
 		{name: "file.get", method: get, legacy: "repos/file", path: "repos/{r}/file",
 			access: reads(auth.GitRead), op: sends[api.GetFile, []byte]((*call).getFile)},

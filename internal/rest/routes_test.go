@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -45,6 +46,9 @@ var samples = map[string][]sample{
 	"repos.delete":        {{}},
 	"protections.get":     {{}},
 	"protections.set":     {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
+	"signing_keys.list":   {{}},
+	"signing_keys.add":    {{body: map[string]any{"public_key": someSigningKey, "title": "CI", "not_before": "2024-01-01T00:00:00Z"}}},
+	"signing_keys.remove": {{query: "fingerprint=" + url.QueryEscape(someFingerprint)}},
 	"file.get":            {{query: "path=README.md"}, {query: "path=README.md&ref=session&ephemeral=true"}},
 	"file.head":           {{query: "path=README.md"}},
 	"files.list":          {{}, {query: "limit=1"}},
@@ -77,6 +81,12 @@ const populated = "team/app"
 // sampleWebhook is the endpoint of the populated repository.
 const sampleWebhook meta.WebhookID = 7
 
+// A signing key that is registered by populate.
+const (
+	someSigningKey  = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBKVH4VI2dkA9sPHjcH/wrobUrBV1iFWp0LUPpNXTqBn"
+	someFingerprint = "SHA256:Rr+3+Hvznss7UsDJ1yhiMAbB98jtdQM0l5k53jXTsDs"
+)
+
 // populate makes the repository of the samples.
 func populate(s *stack) {
 	s.create(populated)
@@ -93,6 +103,7 @@ func populate(s *stack) {
 	if err != nil || !v.Applied {
 		s.t.Fatal(v, err)
 	}
+	s.want(http.StatusCreated, "POST", "/api/org/signing-keys", s.full("org"), map[string]any{"public_key": someSigningKey + " someone"}, nil)
 }
 
 // paths returns where a route is mounted, for a repository and what it has. The
@@ -111,6 +122,9 @@ func (r *route) paths(repo string) []string {
 	}
 	return out
 }
+
+// ofRepo reports whether a route is about a repository that exists.
+func (r *route) ofRepo() bool { return strings.Contains(r.path, repoSegment) }
 
 func with(path, query string) string {
 	if query == "" {
@@ -269,6 +283,11 @@ func (s *stack) state() string {
 		s.t.Fatal(err)
 	}
 	fmt.Fprintf(&b, "%+v\n", hooks)
+	keys, err := s.meta.SigningKeys(ctx, gate.Org.ID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	fmt.Fprintf(&b, "%+v\n", keys)
 	return b.String()
 }
 
@@ -280,7 +299,7 @@ func TestConfinedToken(t *testing.T) {
 	own := "refs/namespaces/ephemeral/refs/heads/mine"
 	confined := func(repo string) string {
 		return s.mint(s.key, auth.Claims{
-			Org: "acme", Repo: repo, Scopes: []auth.Scope{auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead},
+			Org: "acme", Repo: repo, Scopes: []auth.Scope{auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead, auth.OrgAdmin},
 			Policies: policy.List{rule(t, own, policy.NoForcePush), rule(t, "*", policy.NoPush)},
 		})
 	}

@@ -94,7 +94,7 @@ func (s *stack) token(repo string, scopes ...auth.Scope) string {
 
 // full mints a token that may do everything with a repository.
 func (s *stack) full(repo string) string {
-	return s.token(repo, auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead)
+	return s.token(repo, auth.GitRead, auth.GitWrite, auth.RepoWrite, auth.OrgRead, auth.OrgAdmin)
 }
 
 func (s *stack) mint(key *ecdsa.PrivateKey, c auth.Claims) string {

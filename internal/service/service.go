@@ -157,6 +157,16 @@ func (s *Service) OpenOrg(ctx context.Context, token string, scopes ...auth.Scop
 	return a, a.require(scopes)
 }
 
+// OpenOrgToChange authorises a change of the org itself. A token that may change
+// next to no refs may not do it.
+func (s *Service) OpenOrgToChange(ctx context.Context, token string, scopes ...auth.Scope) (*Access, error) {
+	a, err := s.OpenOrg(ctx, token, scopes...)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.unconfined()
+}
+
 // OpenNew authorises the creation of the repository that the token names; its
 // row is zero when there was none by that name yet.
 func (s *Service) OpenNew(ctx context.Context, token string, scopes ...auth.Scope) (*Access, error) {
@@ -190,7 +200,7 @@ func (a *Access) require(scopes []auth.Scope) error {
 // unconfined refuses tokens whose policies deny every ref that they do not name.
 func (a *Access) unconfined() error {
 	if a.Principal.Policies.DeniesAll() {
-		return Refuse(Denied, "denied by policy: the token is confined to some refs and may change nothing else of the repository")
+		return Refuse(Denied, "denied by policy: the token is confined to some refs and may change nothing else")
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ func Test(t *testing.T, open Open) {
 	}{
 		{"Orgs", testOrgs},
 		{"Keys", testKeys},
+		{"SigningKeys", testSigningKeys},
 		{"DeleteOrg", testDeleteOrg},
 		{"Gate", testGate},
 		{"FloorKinds", testFloorKinds},

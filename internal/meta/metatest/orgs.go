@@ -77,6 +77,45 @@ func testKeys(t *testing.T, open Open) {
 	f.wantErr(err, meta.ErrNotFound)
 }
 
+func testSigningKeys(t *testing.T, open Open) {
+	clock := newManualClock()
+	f := setUpAt(t, open, clock.now)
+	first := clock.now()
+	a := meta.SigningKey{Fingerprint: "SHA256:a", Kind: "ssh", Text: "ssh-ed25519 AAAA", Title: "A", NotBefore: first.Add(-time.Hour)}
+	b := meta.SigningKey{Fingerprint: "BB", Kind: "openpgp", Text: "-----BEGIN", Title: "B", NotAfter: first.Add(time.Hour)}
+	f.apply(meta.Change{PutSigningKey: &a})
+	clock.advance(time.Second)
+	f.apply(meta.Change{PutSigningKey: &b})
+	a.Title, a.NotBefore = "A again", time.Time{}
+	f.apply(meta.Change{PutSigningKey: &a})
+	a.CreatedAt, b.CreatedAt = first, clock.now()
+	want := []meta.SigningKey{a, b}
+	equal := func(x, y meta.SigningKey) bool {
+		same := x.NotBefore.Equal(y.NotBefore) && x.NotAfter.Equal(y.NotAfter) && x.CreatedAt.Equal(y.CreatedAt)
+		x.NotBefore, x.NotAfter, x.CreatedAt = y.NotBefore, y.NotAfter, y.CreatedAt
+		return same && x == y
+	}
+	if got := must(f.SigningKeys(f.ctx, f.org))(t); !slices.EqualFunc(got, want, equal) {
+		t.Errorf("signing keys %+v, want %+v", got, want)
+	}
+	f.refuse(meta.Change{RemoveSigningKey: "SHA256:c"}, meta.ConflictKey)
+	f.apply(meta.Change{RemoveSigningKey: a.Fingerprint})
+	f.refuse(meta.Change{RemoveSigningKey: a.Fingerprint}, meta.ConflictKey)
+	if got := must(f.SigningKeys(f.ctx, f.org))(t); !slices.EqualFunc(got, want[1:], equal) {
+		t.Errorf("signing keys %+v after a removal", got)
+	}
+	other := f.newOrg("beta")
+	f.refuse(meta.Change{Org: other, RemoveSigningKey: b.Fingerprint}, meta.ConflictKey)
+	f.apply(meta.Change{Org: other, PutSigningKey: &b})
+	f.apply(meta.Change{DeleteOrg: true})
+	if got := must(f.SigningKeys(f.ctx, f.org))(t); len(got) != 0 {
+		t.Errorf("signing keys %+v of a deleted org", got)
+	}
+	if got := must(f.SigningKeys(f.ctx, other))(t); len(got) != 1 {
+		t.Errorf("signing keys %+v of another org", got)
+	}
+}
+
 func testDeleteOrg(t *testing.T, open Open) {
 	f := setUp(t, open)
 	live, dead := f.newRepo("live"), f.newRepo("dead")

@@ -71,6 +71,9 @@ func (b *batch) orgConflict(c *meta.Change) *meta.Conflict {
 			return conflict(meta.ConflictKey)
 		}
 	}
+	if c.RemoveSigningKey != "" && !org.signing[c.RemoveSigningKey] {
+		return conflict(meta.ConflictKey)
+	}
 	if c.PutKey != nil && c.PutKey.KID != "" {
 		for fingerprint, kid := range org.keys {
 			if kid == c.PutKey.KID && fingerprint != c.PutKey.Fingerprint && fingerprint != c.RemoveKey {

@@ -30,13 +30,14 @@ func (b *batch) stageOrg(c *meta.Change) {
 	if c.CreateOrg == nil && (c.RemoveKey != "" || c.PutKey != nil || c.SetMaxTTL != nil) {
 		b.write(exec(`UPDATE orgs SET key_version = key_version + 1 WHERE id = $1`, c.Org))
 	}
+	b.stageSigningKey(c)
 	for i := range c.RaiseFloors {
 		b.raiseFloor(c.Org, &c.RaiseFloors[i])
 	}
 	b.stageWebhooks(c)
 	if c.DeleteOrg {
 		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
-		for _, table := range [...]string{"org_keys", "floors", "idempotency", "webhooks"} {
+		for _, table := range [...]string{"org_keys", "signing_keys", "floors", "idempotency", "webhooks"} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
 		b.write(exec(`DELETE FROM orgs WHERE id = $1`, c.Org))
@@ -47,6 +48,20 @@ func (b *batch) stageOrg(c *meta.Change) {
 		b.replays[replayKey{c.Org, row.Key}] = &stored
 		b.write(exec(`INSERT INTO idempotency (org, idem_key, request, status, body, at) VALUES ($1, $2, $3, $4, $5, $6)`,
 			c.Org, row.Key, row.Request[:], row.Status, notNil(row.Body), b.now))
+	}
+}
+
+// stageSigningKey stages what a Change does to the keys that verify commits.
+func (b *batch) stageSigningKey(c *meta.Change) {
+	if c.RemoveSigningKey != "" {
+		b.write(exec(`DELETE FROM signing_keys WHERE org = $1 AND fingerprint = $2`, c.Org, c.RemoveSigningKey))
+	}
+	if k := c.PutSigningKey; k != nil {
+		b.write(exec(`INSERT INTO signing_keys (org, fingerprint, kind, text, title, not_before, not_after, created_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+			ON CONFLICT (org, fingerprint) DO UPDATE SET kind = excluded.kind, text = excluded.text, title = excluded.title,
+			not_before = excluded.not_before, not_after = excluded.not_after`,
+			c.Org, k.Fingerprint, k.Kind, k.Text, k.Title, unixMicro(k.NotBefore), unixMicro(k.NotAfter), b.now))
 	}
 }
 

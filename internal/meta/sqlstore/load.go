@@ -35,6 +35,7 @@ type orgState struct {
 	found     bool
 	nameTaken bool              // CreateOrg: by another org
 	keys      map[string]string // PutKey, RemoveKey: kid by fingerprint
+	signing   map[string]bool   // RemoveSigningKey: whether the fingerprint is there
 	live      bool              // DeleteOrg: it has a repository that is not deleted
 	deleted   []meta.RepoID     // DeleteOrg: its deleted repositories
 	lock      bool              // a Change of the batch writes the org
@@ -196,13 +197,16 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 		b.orgs[c.Org] = org
 	}
 	org.lock = org.lock || len(c.RaiseFloors) > 0 || c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil ||
-		c.RemoveKey != "" || c.SetMaxTTL != nil
+		c.RemoveKey != "" || c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != ""
 	if c.CreateOrg != nil {
 		stmts = append(stmts, stmt{`SELECT id FROM orgs WHERE name = $1`, []any{c.CreateOrg.Name},
 			func(scan scanFunc) error { org.nameTaken = true; return nil }})
 	}
 	if c.PutKey != nil || c.RemoveKey != "" {
 		stmts = append(stmts, b.loadKeys(org, c.Org))
+	}
+	if c.RemoveSigningKey != "" {
+		stmts = append(stmts, b.loadSigningKey(org, c.Org, c.RemoveSigningKey))
 	}
 	if c.DeleteOrg {
 		stmts = append(stmts, b.loadDeleted(org, c.Org)...)
@@ -330,6 +334,17 @@ func (b *batch) loadKeys(org *orgState, id meta.OrgID) stmt {
 		err := scan(&fingerprint, &kid)
 		org.keys[string(fingerprint)] = string(kid)
 		return err
+	}}
+}
+
+func (b *batch) loadSigningKey(org *orgState, id meta.OrgID, fingerprint string) stmt {
+	if org.signing == nil {
+		org.signing = make(map[string]bool)
+	}
+	return stmt{`SELECT 1 FROM signing_keys WHERE org = $1 AND fingerprint = $2`, []any{id, fingerprint}, func(scan scanFunc) error {
+		var one int64
+		org.signing[fingerprint] = true
+		return scan(&one)
 	}}
 }
 

@@ -99,6 +99,24 @@ func (s *Store) Keys(ctx context.Context, org meta.OrgID) (meta.OrgKeys, error) 
 	return keys, err
 }
 
+// SigningKeys implements meta.Store: oldest first.
+func (s *Store) SigningKeys(ctx context.Context, org meta.OrgID) ([]meta.SigningKey, error) {
+	var keys []meta.SigningKey
+	const text = `SELECT fingerprint, kind, text, title, not_before, not_after, created_at
+		FROM signing_keys WHERE org = $1 ORDER BY created_at, fingerprint`
+	err := s.query(ctx, text, []any{org}, func(scan scanFunc) error {
+		var fingerprint, kind, key, title []byte
+		var notBefore, notAfter, at int64
+		err := scan(&fingerprint, &kind, &key, &title, &notBefore, &notAfter, &at)
+		keys = append(keys, meta.SigningKey{
+			Fingerprint: string(fingerprint), Kind: string(kind), Text: string(key), Title: string(title),
+			NotBefore: timeOf(notBefore), NotAfter: timeOf(notAfter), CreatedAt: timeOf(at),
+		})
+		return err
+	})
+	return keys, err
+}
+
 // ListOrgs implements meta.Store.
 func (s *Store) ListOrgs(ctx context.Context, after string, limit int) ([]meta.Org, error) {
 	var orgs []meta.Org

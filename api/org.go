@@ -1,0 +1,45 @@
+package api
+
+// SigningKey is a public key that verifies signatures of commits and tags in
+// the repositories of an org.
+type SigningKey struct {
+	// Fingerprint names the key: upper-case hexadecimal of an OpenPGP key,
+	// "SHA256:" and base64 of an SSH key.
+	Fingerprint string `json:"fingerprint"`
+	Kind        string `json:"kind"` // openpgp or ssh
+	Title       string `json:"title"`
+	PublicKey   string `json:"public_key"`
+	// NotBefore and NotAfter bound the dates of the commits and tags that the
+	// key may sign; absent is no bound.
+	NotBefore string `json:"not_before,omitempty"`
+	NotAfter  string `json:"not_after,omitempty"`
+}
+
+// SigningKeyList is all signing keys of an org, oldest first.
+type SigningKeyList struct {
+	SigningKeys []SigningKey `json:"signing_keys"`
+}
+
+// AddSigningKey registers a key, or gives a registered one a new title and new
+// bounds.
+type AddSigningKey struct {
+	// PublicKey is an armoured OpenPGP public key or an SSH public key.
+	PublicKey string `json:"public_key"`
+	// Title is for people; what the key says of its owner when absent.
+	Title string `json:"title"`
+	// NotBefore and NotAfter are times (RFC 3339).
+	NotBefore string `json:"not_before"`
+	NotAfter  string `json:"not_after"`
+}
+
+// RemoveSigningKey asks to forget a key: nothing that it signed counts from the
+// next change of a ref on.
+type RemoveSigningKey struct {
+	Fingerprint string `json:"fingerprint" query:"fingerprint"`
+}
+
+// RemovedSigningKey is the answer to the removal of a key.
+type RemovedSigningKey struct {
+	Fingerprint string `json:"fingerprint"`
+	Message     string `json:"message"`
+}

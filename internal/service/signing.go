@@ -1,0 +1,149 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/signature"
+)
+
+// Bounds on the signing keys of one org.
+const (
+	maxSigningKeys = 1000
+	maxTitle       = 200 // bytes
+)
+
+// SigningKeyRequest asks to register a key that verifies commits and tags.
+type SigningKeyRequest struct {
+	// Text is an armoured OpenPGP public key or an SSH public key.
+	Text string
+	// Title is for people; "" takes what the key says of its owner.
+	Title string
+	// NotBefore and NotAfter bound the dates of what the key may sign; zero is
+	// no bound.
+	NotBefore, NotAfter time.Time
+}
+
+// row checks the request.
+func (r SigningKeyRequest) row() (meta.SigningKey, error) {
+	key, err := signature.ParseKey([]byte(r.Text))
+	if err != nil {
+		return meta.SigningKey{}, &Error{Code: Invalid, Message: "the key cannot be used: " + err.Error(), Err: err}
+	}
+	title := r.Title
+	if title == "" {
+		title = key.Owner[:min(len(key.Owner), maxTitle)]
+	}
+	title = strings.ToValidUTF8(title, "")
+	switch {
+	case len(title) > maxTitle || strings.ContainsFunc(title, func(c rune) bool { return c < ' ' || c == 0x7f || c == utf8.RuneError }):
+		return meta.SigningKey{}, Refuse(Invalid, "the title is longer than %d bytes or has a control character", maxTitle)
+	case !r.NotAfter.IsZero() && !r.NotBefore.Before(r.NotAfter):
+		return meta.SigningKey{}, Refuse(Invalid, "the key would never count: not_before has to be earlier than not_after")
+	}
+	return meta.SigningKey{
+		Fingerprint: key.Fingerprint, Kind: string(key.Kind), Text: key.Text, Title: title,
+		NotBefore: r.NotBefore, NotAfter: r.NotAfter,
+	}, nil
+}
+
+// putSigningKey returns the Change that registers a key, and its row.
+func putSigningKey(ctx context.Context, store meta.Store, org meta.Org, req SigningKeyRequest) (meta.Change, meta.SigningKey, error) {
+	row, err := req.row()
+	if err != nil {
+		return meta.Change{}, row, err
+	}
+	rows, err := store.SigningKeys(ctx, org.ID)
+	if err != nil {
+		return meta.Change{}, row, err
+	}
+	if len(rows) >= maxSigningKeys {
+		return meta.Change{}, row, Refuse(Conflict, "the org has %d signing keys, which is the most that one may have", len(rows))
+	}
+	return meta.Change{Org: org.ID, PutSigningKey: &row}, row, nil
+}
+
+// SigningKeys lists the keys that verify commits in the org.
+func (s *Service) SigningKeys(ctx context.Context, a *Access) ([]meta.SigningKey, error) {
+	return s.Meta.SigningKeys(ctx, a.Org.ID)
+}
+
+// AddSigningKey registers a key, or gives a registered one new bounds.
+func (s *Service) AddSigningKey(ctx context.Context, a *Access, req SigningKeyRequest) (meta.SigningKey, error) {
+	c, row, err := putSigningKey(ctx, s.Meta, a.Org, req)
+	if err != nil {
+		return row, err
+	}
+	return row, s.changeOrg(ctx, a, "POST org/signing-keys", c)
+}
+
+// RemoveSigningKey forgets a key by its fingerprint: nothing that it signed
+// counts from the next change of a ref on.
+func (s *Service) RemoveSigningKey(ctx context.Context, a *Access, fingerprint string) error {
+	return s.changeOrg(ctx, a, "DELETE org/signing-keys", meta.Change{Org: a.Org.ID, RemoveSigningKey: fingerprint})
+}
+
+// changeOrg applies a Change of the org alone.
+func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta.Change) error {
+	w := a.Writer(route)
+	c.Token, c.Subject, c.Route = w.Token, w.Subject, w.Route
+	v, err := s.Meta.Apply(ctx, c)
+	if err != nil {
+		return fmt.Errorf("change org: %w", err)
+	}
+	if v.Applied {
+		return nil
+	}
+	switch v.Conflict.Kind {
+	case meta.ConflictFloor:
+		return auth.Superseded()
+	case meta.ConflictKey:
+		return Refuse(NotFound, "the org has no such key")
+	case meta.ConflictReplay:
+		return &repo.ReplayError{Recorded: *v.Conflict.Replay}
+	}
+	return fmt.Errorf("change org: refused: %s", v.Conflict.Kind)
+}
+
+// AddSigningKey registers a key that verifies commits in an org's repositories,
+// or gives a registered one new bounds.
+func (o *Operator) AddSigningKey(ctx context.Context, org string, req SigningKeyRequest) (meta.SigningKey, error) {
+	row, err := o.Org(ctx, org)
+	if err != nil {
+		return meta.SigningKey{}, err
+	}
+	c, key, err := putSigningKey(ctx, o.Meta, row, req)
+	if err != nil {
+		return key, err
+	}
+	return key, o.change(ctx, org, func(change *meta.Change) { change.PutSigningKey = c.PutSigningKey })
+}
+
+// SigningKeys lists the keys that verify commits in an org.
+func (o *Operator) SigningKeys(ctx context.Context, org string) ([]meta.SigningKey, error) {
+	row, err := o.Org(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	return o.Meta.SigningKeys(ctx, row.ID)
+}
+
+// RemoveSigningKey forgets a key by its fingerprint.
+func (o *Operator) RemoveSigningKey(ctx context.Context, org, fingerprint string) error {
+	rows, err := o.SigningKeys(ctx, org)
+	if err != nil {
+		return err
+	}
+	for _, k := range rows {
+		if k.Fingerprint == fingerprint {
+			return o.change(ctx, org, func(c *meta.Change) { c.RemoveSigningKey = fingerprint })
+		}
+	}
+	return Refuse(NotFound, "org %q has no signing key %q; list them with `cairn org signing-key list %s`", org, fingerprint, org)
+}
