@@ -162,6 +162,10 @@ func (a *Endpoints) Create(ctx context.Context, org meta.OrgID, s Spec) (meta.We
 	if w.Secret, err = sealSecret(a.Secrets, w.ID, s.Secret); err != nil {
 		return meta.Webhook{}, "", err
 	}
+	// What happened before has a position then, and the endpoint starts after it.
+	if _, err := a.Meta.LastEvent(ctx); err != nil {
+		return meta.Webhook{}, "", err
+	}
 	if err := a.apply(ctx, meta.Change{Org: org, CreateWebhook: &w}); err != nil {
 		return meta.Webhook{}, "", err
 	}

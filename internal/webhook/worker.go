@@ -18,13 +18,14 @@ import (
 // Bounds of one worker.
 const (
 	maxWindow = 256 // events that are looked ahead
-	// maxAhead bounds how far the endpoint may get ahead of an event that keeps
-	// failing: in events that wait behind it, and in events that are settled.
-	maxAhead  = 10_000
-	maxFlying = 8 // attempts at once, each of another ref
-	saveEvery = 250 * time.Millisecond
-	holdIdle  = 10 * time.Second // that the lease is kept with nothing to do
-	endWait   = 5 * time.Second  // to save progress at the end
+	// An event that keeps failing holds up its ref only, until this many events
+	// wait behind it, or this many after it are settled.
+	maxWaiting = 4096
+	maxAhead   = 10_000
+	maxFlying  = 8 // attempts at once, each of another ref
+	saveEvery  = 250 * time.Millisecond
+	holdIdle   = 10 * time.Second // that the lease is kept with nothing to do
+	endWait    = 5 * time.Second  // to save progress at the end
 )
 
 // worker delivers to one endpoint while it has the lease. All but the attempts
@@ -60,7 +61,9 @@ type worker struct {
 type delivery struct {
 	meta.Delivery
 	event   meta.Event
-	lane    string // events of one lane are delivered in order
+	since   time.Time // when it happened
+	lane    string    // events of one lane are delivered in order
+	bare    bool      // the event's body is still in the store
 	flying  bool
 	outcome Outcome
 }
@@ -184,12 +187,12 @@ func (w *worker) soonest(next, idleSince time.Time) time.Time {
 }
 
 // room reports whether more events may be read: when few wait, or when those
-// that wait are all behind one that keeps failing while others get through.
+// that wait are all behind ones that keep failing.
 func (w *worker) room() bool {
 	if len(w.ahead) >= maxAhead {
 		return false
 	}
-	return len(w.window) < maxWindow/2 || w.starved && w.failing.IsZero() && len(w.window) < maxAhead
+	return len(w.window) < maxWindow/2 || w.starved && len(w.window) < maxWaiting
 }
 
 // fill reads events into the window.
@@ -213,9 +216,12 @@ func (w *worker) fill(ctx context.Context) error {
 			if !wants(w.hook, e, ref) {
 				continue
 			}
-			d := &delivery{event: e, lane: strconv.FormatInt(int64(e.Repo), 16) + " " + ref}
+			d := &delivery{event: e, since: e.At, lane: strconv.FormatInt(int64(e.Repo), 16) + " " + ref}
 			d.Delivery = meta.Delivery{Position: e.Position, Type: e.Type}
 			d.Attempts, d.Next = before.Attempts, before.Next
+			if d.bare = len(w.window) >= maxWindow; d.bare {
+				d.event.Body = nil
+			}
 			w.window = append(w.window, d)
 		}
 		w.more = len(page) == limit
@@ -255,12 +261,25 @@ func (w *worker) launch(ctx context.Context) (next time.Time) {
 		go func() {
 			attempt, cancel := context.WithDeadline(ctx, until)
 			defer cancel()
-			d.outcome = w.d.cfg.Sender.Send(attempt, hook, d.event)
+			d.outcome = w.attempt(attempt, hook, d)
 			w.settled <- d
 		}()
 	}
 	w.starved = true
 	return next
+}
+
+// attempt makes one attempt. It changes of d only what nobody else looks at
+// while it flies.
+func (w *worker) attempt(ctx context.Context, hook meta.Webhook, d *delivery) Outcome {
+	if d.bare {
+		rows, err := w.d.cfg.Feed.Events(ctx, hook.Org, d.Position-1, 1)
+		if err != nil || len(rows) == 0 || rows[0].Position != d.Position {
+			return Outcome{Error: "the event cannot be read"}
+		}
+		d.event, d.bare = rows[0], false
+	}
+	return w.d.cfg.Sender.Send(ctx, hook, d.event)
 }
 
 // land takes the outcome of an attempt.
@@ -379,7 +398,7 @@ func (w *worker) end(ctx context.Context) error {
 func (w *worker) measure() {
 	w.backlog.Store(int64(len(w.window)))
 	if len(w.window) > 0 {
-		w.oldest.Store(w.window[0].event.At.UnixMicro())
+		w.oldest.Store(w.window[0].since.UnixMicro())
 	} else {
 		w.oldest.Store(0)
 	}
