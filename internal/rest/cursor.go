@@ -21,6 +21,7 @@ const (
 	branchCursor   = 'b'
 	commitCursor   = 'c'
 	deliveryCursor = 'd'
+	notesCursor    = 'n'
 	repoCursor     = 'r'
 	tagCursor      = 't'
 )

@@ -185,6 +185,15 @@ func routes() []*route {
 		{name: "tags.delete", method: del, legacy: "repos/tags", path: "repos/{r}/tags/{tag}",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteTag)},
 
+		{name: "notes.get", method: get, legacy: "repos/notes", path: "repos/{r}/notes",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getNote)},
+		{name: "notes.write", method: post, legacy: "repos/notes", path: "repos/{r}/notes",
+			access: writes(auth.GitWrite), op: sends[api.WriteNote, api.NoteUpdate]((*call).writeNote)},
+		{name: "notes.delete", method: del, legacy: "repos/notes", path: "repos/{r}/notes",
+			access: writes(auth.GitWrite), op: sends[api.DeleteNote, api.NoteUpdate]((*call).deleteNote)},
+		{name: "notes.refs", method: get, legacy: "repos/notes/refs", path: "repos/{r}/notes/refs",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listNotesRefs)},
+
 		{name: "commits.list", method: get, legacy: "repos/commits", path: "repos/{r}/commits",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listCommits)},
 		{name: "commits.get", method: get, legacy: "repos/commit", path: "repos/{r}/commit",

@@ -69,7 +69,15 @@ var samples = map[string][]sample{
 	"tags.delete":     {{body: `{"name":"v1"}`}},
 	"files.details":   {{}, {query: "limit=1&path=src"}, {query: "ref=session&ephemeral=true"}},
 	"commits.list":    {{}, {query: "path=README.md&limit=1"}, {query: "branch=session&ephemeral=true"}},
-	"commits.get":     {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
+	"notes.get":       {{query: "object_ref=main"}, {query: "sha=old&ref=reviews"}},
+	"notes.write": {
+		{body: `{"object_ref":"main~1","action":"add","note":"text"}`},
+		{body: `{"sha":"main","action":"append","note":"text","ref":"reviews"}`},
+		{body: `{"sha":"main","action":"remove"}`},
+	},
+	"notes.delete": {{body: `{"object_ref":"main"}`}, {body: `{"sha":"old","ref":"reviews"}`}},
+	"notes.refs":   {{}, {query: "prefix=rev&limit=1"}},
+	"commits.get":  {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
 	"commits.pack": {
 		{body: commitBody(nil, map[string]string{"n": "1"})},
 		{body: commitBody(map[string]any{"target_branch": "fresh", "base_branch": "main", "ephemeral": true}, map[string]string{"n": "1"})},
@@ -95,6 +103,9 @@ func populate(s *stack) {
 	s.commit(populated, nil, map[string]string{"README.md": "hello again\n"})
 	s.commit(populated, map[string]any{"target_branch": "session", "base_branch": "main", "ephemeral": true}, map[string]string{"s": "1"})
 	s.want(http.StatusOK, "POST", repoPath(populated, "tags"), s.full(populated), `{"name":"v1","ref":"old"}`, nil)
+	for _, body := range []string{`{"sha":"main","action":"add","note":"looks good"}`, `{"sha":"old","action":"add","note":"old","ref":"reviews"}`} {
+		s.want(http.StatusOK, "POST", repoPath(populated, "notes"), s.full(populated), body, nil)
+	}
 	s.create("team/other")
 	app := s.repo(populated)
 	v, err := s.meta.Apply(s.t.Context(), meta.Change{Org: app.Org, CreateWebhook: &meta.Webhook{
@@ -216,6 +227,15 @@ func checkRefusal(t *testing.T, r *route, a answer, status int, code api.Code) {
 	if r.method == http.MethodHead {
 		if len(a.body) > 0 {
 			t.Errorf("%s: a refusal of HEAD has a body", r.name)
+		}
+		return
+	}
+	if code == api.Denied && strings.HasPrefix(r.name, "notes.") {
+		var n api.NoteUpdate
+		a.json(t, &n)
+		if strings.Contains(string(a.body), `"error"`) || n.SHA == "" || n.TargetRef == "" || n.NotesRef != n.TargetRef ||
+			n.Result.Success || n.Result.Status != "forbidden" || !strings.Contains(n.Result.Message, "denied by policy") {
+			t.Errorf("%s: a refused note is %s", r.name, a.body)
 		}
 		return
 	}

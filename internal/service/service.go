@@ -78,6 +78,22 @@ func (a *Access) Writer(route string) repo.Writer {
 	}
 }
 
+// Identity is who stands in commits that a request makes without saying whose
+// they are: the subject of its token.
+func (a *Access) Identity() (name, email string) {
+	clean := strings.Map(func(r rune) rune {
+		if r <= ' ' || r == 0x7f || strings.ContainsRune("<>@", r) {
+			return '-'
+		}
+		return r
+	}, strings.ToValidUTF8(a.Principal.Subject, "-"))
+	name = strings.Trim(clean, "-.,:;\"'")
+	if name == "" {
+		name = "cairn"
+	}
+	return name, name + "@users.noreply." + a.Org.Name
+}
+
 // authenticate verifies a token and reads, in one round trip, the org and the
 // repository that the token was made for. What the request asks for plays no
 // part, so that a foreign repository and an absent one look alike.
