@@ -23,6 +23,7 @@ import (
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/blob/mem"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
 	"github.com/cairnstate/cairn/internal/odb"
@@ -49,8 +50,9 @@ func newStack(t testing.TB) *stack {
 	}
 	t.Cleanup(func() { store.Close() })
 	blobs := mem.New()
+	feed := events.NewFeed(store)
 	engine := repo.New(repo.Config{
-		Meta: store, Blobs: blobs, Process: "test", Scratch: t.TempDir(),
+		Meta: feed, Blobs: blobs, Process: "test", Scratch: t.TempDir(),
 		ODB: odb.New(odb.Config{Meta: store, Blobs: blobs, Scratch: t.TempDir(), Process: "test"}),
 	})
 	verifier, err := auth.NewVerifier(auth.Options{})
@@ -59,7 +61,7 @@ func newStack(t testing.TB) *stack {
 	}
 	s := &stack{t: t, meta: store, key: newKey(t)}
 	s.org("acme", s.key)
-	svc := service.New(service.Config{Meta: store, Engine: engine, Verifier: verifier})
+	svc := service.New(service.Config{Meta: feed, Feed: feed, Engine: engine, Verifier: verifier})
 	s.handler = New(Config{Service: svc, PublicURL: func() string { return "https://git.example.com" }})
 	s.server = httptest.NewServer(s.handler)
 	t.Cleanup(s.server.Close)
