@@ -41,6 +41,7 @@ fuzz:      ## every fuzz target for FUZZTIME
 
 generate:  ## write the generated references
 	$(GO) test -count=1 ./internal/cli -run TestReference -update
+	$(GO) test -count=1 ./internal/rest -run TestOpenAPI$$ -update
 
 clean:     ## remove what was built
 	rm -rf bin

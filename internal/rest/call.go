@@ -69,7 +69,7 @@ func (c *call) serve() error {
 
 func (c *call) perform(ctx context.Context) (err error) {
 	c.ctx = ctx
-	if c.access, err = c.route.access(ctx, c.Service, token(c.r), c.name); err != nil {
+	if c.access, err = c.route.access.open(ctx, c.Service, token(c.r), c.name); err != nil {
 		return err
 	}
 	return c.route.op.run(c)

@@ -160,7 +160,7 @@ func (c *call) streamEvents(source *service.EventSource, after *int64) error {
 			return nil
 		case <-wake:
 		case <-beat.C:
-			if _, err := c.route.access(c.ctx, c.Service, token(c.r), c.name); err != nil {
+			if _, err := c.route.access.open(c.ctx, c.Service, token(c.r), c.name); err != nil {
 				return nil // asking again tells why
 			}
 			if c.push(": still here\n\n") != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/service"
 )
 
@@ -62,6 +63,9 @@ func New(c Config) *Handler {
 // unrouted is the route name of what is below /api and in no table.
 const unrouted = "api.none"
 
+// documentPath is where anybody may read what the table says, as OpenAPI.
+var documentPath = []string{"api", "openapi.json"}
+
 // Match reports whether a request is for this handler, and the name of its
 // route.
 func (h *Handler) Match(r *http.Request) (route string, ok bool) {
@@ -80,7 +84,13 @@ func (h *Handler) Match(r *http.Request) (route string, ok bool) {
 // ServeHTTP answers one request. It never redirects.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := newCall(h, w, r)
-	p, at := h.find(split(r.URL.EscapedPath()))
+	segments := split(r.URL.EscapedPath())
+	if slices.Equal(segments, documentPath) && r.Method == http.MethodGet {
+		c.header().Set("Content-Type", "application/json")
+		_, _ = c.Write(api.OpenAPI) // the client may be gone
+		return
+	}
+	p, at := h.find(segments)
 	if p == nil {
 		c.fail(&service.Error{Code: service.NotFound, Message: "there is nothing at this path"})
 		return

@@ -25,60 +25,63 @@ type route struct {
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
 }
 
-// access authorises a request. repo is the name in the path, "" where the
-// token's claim names the repository.
-type access func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error)
+// access authorises a request with a token that grants one of the scopes. repo is
+// the name in the path, "" where the token's claim names the repository.
+type access struct {
+	scopes []auth.Scope
+	open   func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error)
+}
 
 // reads and writes authorise work in a repository; who may change which ref is
 // decided where refs change.
 func reads(scopes ...auth.Scope) access {
-	return func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
 		return s.Open(ctx, token, repo, scopes...)
-	}
+	}}
 }
 
 var writes = reads
 
 // changes authorises changes of a repository itself.
 func changes(scopes ...auth.Scope) access {
-	return func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
 		return s.OpenToChange(ctx, token, repo, scopes...)
-	}
+	}}
 }
 
 // creates authorises the creation of the repository that the token names.
 func creates(scopes ...auth.Scope) access {
-	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
 		return s.OpenNew(ctx, token, scopes...)
-	}
+	}}
 }
 
 // ofOrg authorises work on the org as a whole.
 func ofOrg(scopes ...auth.Scope) access {
-	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
 		return s.OpenOrg(ctx, token, scopes...)
-	}
+	}}
 }
 
-// ofEvents authorises reading events.
-func ofEvents(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-	return s.OpenEvents(ctx, token)
+// ofPart authorises reading what belongs to the org, or to the repository that
+// the token was made for; changesPart authorises changing it.
+func ofPart(scopes ...auth.Scope) access {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return s.OpenPart(ctx, token, scopes...)
+	}}
 }
 
-// readsWebhooks and changesWebhooks authorise work on webhook endpoints.
-func readsWebhooks(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-	return s.OpenWebhooks(ctx, token)
-}
-
-func changesWebhooks(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-	return s.OpenWebhooksToChange(ctx, token)
+func changesPart(scopes ...auth.Scope) access {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return s.OpenPartToChange(ctx, token, scopes...)
+	}}
 }
 
 // changesOrg authorises changes of the org.
 func changesOrg(scopes ...auth.Scope) access {
-	return func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
 		return s.OpenOrgToChange(ctx, token, scopes...)
-	}
+	}}
 }
 
 // operation is what a route does, with the types of what it takes and answers.
@@ -87,11 +90,12 @@ type operation struct {
 	// status is that of success; 0 where the operation decides.
 	status int
 	run    func(*call) error
+	lines  bool // the body is lines of JSON, of which request is the first
 }
 
 // answers makes an operation that answers in JSON.
 func answers[Q, A any](status int, f func(*call, Q) (A, error)) operation {
-	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), status, func(c *call) error {
+	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, run: func(c *call) error {
 		var q Q
 		if err := c.decode(&q); err != nil {
 			return err
@@ -106,7 +110,7 @@ func answers[Q, A any](status int, f func(*call, Q) (A, error)) operation {
 
 // sends makes an operation that writes its answer itself, while it is made.
 func sends[Q, A any](f func(*call, Q) error) operation {
-	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), 0, func(c *call) error {
+	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), run: func(c *call) error {
 		var q Q
 		if err := c.decode(&q); err != nil {
 			return err
@@ -117,7 +121,7 @@ func sends[Q, A any](f func(*call, Q) error) operation {
 
 // receives makes an operation that reads its body itself and answers in JSON.
 func receives[Q, A any](status int, f func(*call) (A, error)) operation {
-	return operation{reflect.TypeFor[Q](), reflect.TypeFor[A](), status, func(c *call) error {
+	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, lines: true, run: func(c *call) error {
 		a, err := f(c)
 		if err != nil {
 			return err
@@ -202,24 +206,24 @@ func routes() []*route {
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
 
 		{name: "events.list", method: get, path: "events", rows: true,
-			access: ofEvents, op: sends[api.ListEvents, api.EventList]((*call).listEvents)},
+			access: ofPart(auth.OrgRead), op: sends[api.ListEvents, api.EventList]((*call).listEvents)},
 		{name: "webhooks.list", method: get, legacy: "webhooks", path: "webhooks", rows: true,
-			access: readsWebhooks, op: answers(http.StatusOK, (*call).listWebhooks)},
+			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).listWebhooks)},
 		{name: "webhooks.create", method: post, legacy: "webhooks", path: "webhooks", rows: true,
-			access: changesWebhooks, op: answers(http.StatusCreated, (*call).createWebhook)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createWebhook)},
 		{name: "webhooks.get", method: get, path: "webhooks/{webhook}", rows: true,
-			access: readsWebhooks, op: answers(http.StatusOK, (*call).getWebhook)},
+			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).getWebhook)},
 		{name: "webhooks.update", method: patch, path: "webhooks/{webhook}", strict: true, rows: true,
-			access: changesWebhooks, op: answers(http.StatusOK, (*call).updateWebhook)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateWebhook)},
 		{name: "webhooks.delete", method: del, path: "webhooks/{webhook}", rows: true,
-			access: changesWebhooks, op: answers(http.StatusOK, (*call).deleteWebhook)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteWebhook)},
 		{name: "webhooks.rotate", method: post, path: "webhooks/{webhook}/rotate", rows: true,
-			access: changesWebhooks, op: answers(http.StatusOK, (*call).rotateWebhook)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).rotateWebhook)},
 		{name: "webhooks.deliveries", method: get, path: "webhooks/{webhook}/deliveries", rows: true,
-			access: readsWebhooks, op: answers(http.StatusOK, (*call).listDeliveries)},
+			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).listDeliveries)},
 		{name: "webhooks.ping", method: post, path: "webhooks/{webhook}/ping", rows: true,
-			access: changesWebhooks, op: answers(http.StatusOK, (*call).pingWebhook)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).pingWebhook)},
 		{name: "webhooks.redeliver", method: post, path: "webhooks/{webhook}/redeliver", rows: true,
-			access: changesWebhooks, op: answers(http.StatusOK, (*call).redeliver)},
+			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).redeliver)},
 	}
 }

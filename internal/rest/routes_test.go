@@ -151,7 +151,7 @@ func TestTableIsComplete(t *testing.T) {
 			t.Errorf("two routes are named %q", r.name)
 		}
 		names[r.name] = true
-		if r.access == nil || r.op.run == nil || r.op.request == nil || r.op.response == nil {
+		if r.access.open == nil || len(r.access.scopes) == 0 || r.op.run == nil || r.op.request == nil || r.op.response == nil {
 			t.Errorf("route %q lacks a column", r.name)
 		}
 		if samples[r.name] == nil {

@@ -194,7 +194,11 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 	if err != nil {
 		s.t.Fatalf("%s %s: read answer: %v", method, path, err)
 	}
-	return answer{resp.StatusCode, resp.Header, data}
+	a := answer{resp.StatusCode, resp.Header, data}
+	if err := a.described(s.handler, method, req.URL.EscapedPath()); err != nil {
+		s.t.Errorf("%s %s: the answer is not what the document says: %v", method, path, err)
+	}
+	return a
 }
 
 // want sends a request and decodes the answer, which has a status.

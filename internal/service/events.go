@@ -8,16 +8,9 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-// OpenEvents authorises reading events of the org. A token whose repo claim
-// names a repository sees those of that repository only: Access.Repo is then
-// set.
-func (s *Service) OpenEvents(ctx context.Context, token string) (*Access, error) {
-	return s.openPart(ctx, token, auth.OrgRead)
-}
-
-// openPart authorises a request to the org or, with a token that was made for a
-// repository, to what belongs to that repository.
-func (s *Service) openPart(ctx context.Context, token string, scopes ...auth.Scope) (*Access, error) {
+// OpenPart authorises a request to the org or, with a token that was made for a
+// repository, to what belongs to that repository: Access.Repo is then set.
+func (s *Service) OpenPart(ctx context.Context, token string, scopes ...auth.Scope) (*Access, error) {
 	a, err := s.authenticate(ctx, token)
 	if err != nil {
 		return nil, err
@@ -32,6 +25,15 @@ func (s *Service) openPart(ctx context.Context, token string, scopes ...auth.Sco
 		return nil, repositoryMissing()
 	}
 	return a, nil
+}
+
+// OpenPartToChange authorises changing what OpenPart authorises reading.
+func (s *Service) OpenPartToChange(ctx context.Context, token string, scopes ...auth.Scope) (*Access, error) {
+	a, err := s.OpenPart(ctx, token, scopes...)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.unconfined()
 }
 
 // narrow returns the repository that a request is about: the one that it names,

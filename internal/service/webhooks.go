@@ -3,25 +3,9 @@ package service
 import (
 	"context"
 
-	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
-
-// OpenWebhooks authorises reading webhook endpoints: all of the org, or with a
-// token that was made for a repository those of that repository.
-func (s *Service) OpenWebhooks(ctx context.Context, token string) (*Access, error) {
-	return s.openPart(ctx, token, auth.OrgRead, auth.RepoWrite)
-}
-
-// OpenWebhooksToChange authorises changing what OpenWebhooks authorises reading.
-func (s *Service) OpenWebhooksToChange(ctx context.Context, token string) (*Access, error) {
-	a, err := s.openPart(ctx, token, auth.RepoWrite)
-	if err != nil {
-		return nil, err
-	}
-	return a, a.unconfined()
-}
 
 // WebhookInfo is an endpoint with the name of its repository, "" for none.
 type WebhookInfo struct {
