@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -171,12 +172,23 @@ func (s *slowly) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// forks forks, clones the fork, collects it, and removes it.
-func (r *race) forks() {
+// kept is a fork that lives for a while, with its branch and where that must be.
+type kept struct {
+	meta.Repo
+	tip object.ID
+}
+
+// forks forks the repository and its forks, commits to them, collects and clones
+// them, and removes them, the oldest or another. It returns those that are left.
+func (r *race) forks() (alive []kept) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for n := 0; r.end.Err() == nil; n++ {
 		err := r.operate(func(ctx context.Context) error {
-			v, err := r.now(ctx, r.id)
+			source := r.id
+			if len(alive) > 0 && rng.IntN(2) == 0 {
+				source = alive[rng.IntN(len(alive))].ID
+			}
+			v, err := r.now(ctx, source)
 			if err != nil {
 				return err
 			}
@@ -184,20 +196,55 @@ func (r *race) forks() {
 			if err != nil {
 				return err
 			}
-			if _, err := r.engine.Collect(ctx, fork.ID, CollectOptions{Full: true}); err != nil {
-				return err
-			}
-			if err := r.cloneOnce(ctx, fork.ID, rng); err != nil {
-				return err
-			}
-			return errors.Join(r.engine.Delete(ctx, r.writer, fork), r.engine.Purge(ctx, r.writer, fork))
+			alive = append(alive, kept{Repo: fork})
+			return nil
 		})
+		for range 1 + rng.IntN(3) {
+			if err == nil {
+				err = r.visit(&alive[rng.IntN(len(alive))], rng)
+			}
+		}
+		if err == nil && len(alive) > 5 {
+			i := rng.IntN(2) * rng.IntN(len(alive))
+			err = r.operate(func(ctx context.Context) error {
+				return errors.Join(r.engine.Delete(ctx, r.writer, alive[i].Repo), r.engine.Purge(ctx, r.writer, alive[i].Repo))
+			})
+			alive = slices.Delete(alive, i, i+1)
+		}
 		if err != nil {
 			r.t.Errorf("fork: %v", err)
-			return
+			return alive
 		}
 		r.count("forks")
 	}
+	return alive
+}
+
+// visit commits to a fork, collects and clones it.
+func (r *race) visit(f *kept, rng *rand.Rand) error {
+	return r.operate(func(ctx context.Context) error {
+		v, err := r.now(ctx, f.ID)
+		if err != nil {
+			return err
+		}
+		req := CommitRequest{TargetBranch: "own", Author: someone, Committer: someone, Message: "m"}
+		if v.valueOf("refs/heads/own").IsZero() {
+			req.BaseBranch = "main"
+		}
+		c := r.engine.NewContents()
+		defer c.Close()
+		req.Files = []FileEdit{r.file(c, fmt.Sprint("f", rng.IntN(9)), fmt.Sprint(rng.IntN(5))), r.file(c, "n", fmt.Sprint(rng.Uint64()))}
+		res, err := r.engine.Commit(ctx, r.writer, v, req)
+		if err != nil {
+			return fmt.Errorf("commit: %w", err)
+		}
+		f.tip = res.Commit
+		var moved *ConflictError
+		if _, err := r.engine.Collect(ctx, f.ID, CollectOptions{Full: rng.IntN(2) == 0}); err != nil && !errors.As(err, &moved) {
+			return err
+		}
+		return r.cloneOnce(ctx, f.ID, rng)
+	})
 }
 
 // maintain collects, sweeps and renews the heartbeat without pause.
@@ -254,7 +301,8 @@ func TestSoakCollection(t *testing.T) {
 	for i := range 3 {
 		all.Go(func() { r.clones(repo.ID, uint64(i)) })
 	}
-	all.Go(r.forks)
+	var forks []kept
+	all.Go(func() { forks = r.forks() })
 	all.Go(r.maintain)
 	all.Wait()
 	t.Logf("%v", r.counts)
@@ -274,4 +322,16 @@ func TestSoakCollection(t *testing.T) {
 		}
 	}
 	w.export(repo.ID)
+	w.exact(repo)
+	w.purge(repo)
+	w.forget()
+	for _, f := range forks {
+		if at := w.ref(f.ID, "refs/heads/own"); !f.tip.IsZero() && at != f.tip {
+			t.Errorf("%s is at %s, %s was acknowledged", f.Name, at, f.tip)
+		}
+		w.exact(f.Repo)
+		w.collect(f.ID, CollectOptions{Full: true})
+		w.exact(f.Repo)
+		w.clone(f.ID, w.ref(f.ID, "refs/heads/main"))
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/testkit"
 )
 
@@ -207,33 +208,35 @@ func (f *family) check(r meta.Repo) {
 			}
 		}
 	}
-	for i, p := range db.Packs() {
-		if db.Exact(int32(i)) {
-			f.exact(r, p.Index(), p.Info())
-		}
-	}
+	f.exact(r)
 }
 
-// exact holds the contents of an exact pack against those that its row claims.
-func (f *family) exact(r meta.Repo, idx *pack.Index, info *meta.Pack) {
-	f.t.Helper()
-	var cut, whole = map[object.ID]bool{}, map[object.ID]bool{}
-	f.reach(r.ID, info.Boundary, nil, cut)
-	f.reach(r.ID, info.Tips, cut, whole)
-	if len(whole) != idx.Count() {
-		f.t.Errorf("%s: pack %d of class %d has %d objects, its tips without its boundary reach %d", r.Name, info.ID, info.Class, idx.Count(), len(whole))
-	}
-	for pos := range idx.Count() {
-		if !whole[idx.ID(pos)] {
-			f.t.Errorf("%s: pack %d has %s beyond its claim", r.Name, info.ID, idx.ID(pos))
+// exact holds the contents of exact packs against those that their rows claim.
+func (w *world) exact(r meta.Repo) {
+	w.t.Helper()
+	db := w.db(r.ID)
+	for i, p := range db.Packs() {
+		if !db.Exact(int32(i)) {
+			continue
+		}
+		idx, info := p.Index(), p.Info()
+		cut, whole := map[object.ID]bool{}, map[object.ID]bool{}
+		w.reach(db, info.Boundary, nil, cut)
+		w.reach(db, info.Tips, cut, whole)
+		if len(whole) != idx.Count() {
+			w.t.Errorf("%s: pack %d of class %d has %d objects, its tips without its boundary reach %d", r.Name, info.ID, info.Class, idx.Count(), len(whole))
+		}
+		for pos := range idx.Count() {
+			if !whole[idx.ID(pos)] {
+				w.t.Errorf("%s: pack %d has %s beyond its claim", r.Name, info.ID, idx.ID(pos))
+			}
 		}
 	}
 }
 
 // reach adds what ids reach and cut has not to set.
-func (f *family) reach(repo meta.RepoID, ids []object.ID, cut, set map[object.ID]bool) {
-	f.t.Helper()
-	db := f.db(repo)
+func (w *world) reach(db *odb.DB, ids []object.ID, cut, set map[object.ID]bool) {
+	w.t.Helper()
 	for todo := slices.Clone(ids); len(todo) > 0; {
 		id := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -246,7 +249,7 @@ func (f *family) reach(repo meta.RepoID, ids []object.ID, cut, set map[object.ID
 			err = eachLink(kind, data, func(k link) error { todo = append(todo, k.id); return nil })
 		}
 		if err != nil {
-			f.t.Fatalf("walk: %v", err)
+			w.t.Fatalf("walk: %v", err)
 		}
 	}
 }
