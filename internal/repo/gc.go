@@ -151,6 +151,7 @@ func (e *Engine) clearlyIdle(ctx context.Context, id meta.RepoID, o CollectOptio
 		return res, false, fmt.Errorf("read pack set: %w", err)
 	}
 	listed, held := make([]*meta.Pack, len(packs)), heldOf(r, packs)
+	e.jobs.noteHeld(r, packs, held)
 	for i := range packs {
 		listed[i] = &packs[i].Pack
 		if held[packs[i].ID] {
