@@ -150,6 +150,48 @@ func (db *DB) With(p *Pack) *DB {
 	return out
 }
 
+// Replaced returns a DB in which the packs of added stand where the first of the
+// removed ones stood, or behind all others when none is removed. It returns false
+// when db lacks a removed one.
+func (db *DB) Replaced(removed []meta.PackID, added []*Pack) (*DB, bool) {
+	gone := make(map[meta.PackID]bool, len(removed))
+	for _, id := range removed {
+		gone[id] = true
+	}
+	at := slices.IndexFunc(db.packs, func(p *Pack) bool { return gone[p.info.ID] })
+	if at < 0 {
+		at = len(db.packs)
+	}
+	out, found := db.first(int32(at)), 0
+	for _, p := range added {
+		out = out.With(p)
+	}
+	for _, p := range db.packs[at:] {
+		if gone[p.info.ID] {
+			found++
+			continue
+		}
+		out = out.With(p)
+	}
+	return out, found == len(gone)
+}
+
+// first returns the DB of the first n packs.
+func (db *DB) first(n int32) *DB {
+	out := &DB{store: db.store, packs: db.packs[:n:n], shared: db.shared[:n:n]}
+	for _, s := range db.segs {
+		if s.lo < n && s.hi > n {
+			// What several packs have is located in the first of them.
+			s.hi = n
+			s.table = slices.DeleteFunc(slices.Clone(s.table), func(l located) bool { return l.loc.Pack >= n })
+		}
+		if s.lo < n {
+			out.segs = append(out.segs, s)
+		}
+	}
+	return out
+}
+
 // Exact reports whether the pack with the given place is exact here: its row
 // says so, and no earlier pack has an object of it. Two writers at once may each
 // have made a pack that was exact upon what it saw.

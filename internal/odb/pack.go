@@ -213,6 +213,16 @@ func (s *Store) openLarge(ctx context.Context, row meta.Pack) (*Pack, error) {
 	if err != nil {
 		return nil, s.corrupt(&CorruptError{Pack: row.ID, Err: err})
 	}
+	p, err := s.openIndexed(ctx, row, idx)
+	if err != nil {
+		return nil, err
+	}
+	s.keepLarge(p)
+	return p, nil
+}
+
+// openIndexed opens a large pack whose index is known.
+func (s *Store) openIndexed(ctx context.Context, row meta.Pack, idx *pack.Index) (*Pack, error) {
 	o, err := blob.MustOpen(ctx, s.cfg.Blobs, blob.Key(row.Key+PackSuffix), row.Bytes)
 	if err != nil {
 		return nil, s.blobFault(&row, err)
@@ -226,9 +236,13 @@ func (s *Store) openLarge(ctx context.Context, row meta.Pack) (*Pack, error) {
 	// Views and streams hold packs for as long as they like; the object is closed
 	// when the last of them is gone.
 	runtime.AddCleanup(p, func(o blob.Object) { o.Close() }, o)
-	// The offset order, 4 bytes an object, comes with the first copy.
-	s.packs.Put(row.ID, p, int64(len(data)+4*idx.Count()+1024))
 	return p, nil
+}
+
+// keepLarge caches an opened large pack.
+func (s *Store) keepLarge(p *Pack) {
+	// The offset order, 4 bytes an object, comes with the first copy.
+	s.packs.Put(p.info.ID, p, int64(len(p.Index().Bytes())+4*p.Index().Count()+1024))
 }
 
 // readBlob reads a whole blob of a pack into memory.

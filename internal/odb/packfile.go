@@ -31,6 +31,7 @@ type PackFile struct {
 	info    meta.Pack
 	graph   []byte // what Finish stored beside a large pack
 	pending *Pack
+	stored  *Pack  // what Reopen opened
 	key     string // what BeginUpload named; "" when nothing was uploaded
 	ended   bool
 }
@@ -196,16 +197,31 @@ func (f *PackFile) upload(ctx context.Context, idx *pack.Index) error {
 	return nil
 }
 
+// Reopen opens what Finish has stored of a large pack, so that Published returns
+// it as well, and the first who reads it need not wait. It does nothing for a
+// small one.
+func (f *PackFile) Reopen(ctx context.Context, idx *pack.Index) error {
+	if f.file == nil {
+		return nil
+	}
+	var err error
+	f.stored, err = f.store.openIndexed(ctx, f.info, idx)
+	return err
+}
+
 // Published ends a pack whose Change was applied, at that time and by that
 // repository: what is known of it stays cached, as its row says it; the scratch
-// file goes. It returns a small pack as it is opened from then on, and nil for a
-// large one.
+// file goes. It returns the pack as it is opened from then on; nil for a large
+// one that was not reopened.
 func (f *PackFile) Published(idx *pack.Index, repo meta.RepoID, at time.Time) *Pack {
 	f.info.Repo, f.info.CreatedAt = repo, at
-	var p *Pack
+	p := f.stored
 	if f.file == nil {
 		// It was opened before, so that it opens now; else it is read again.
 		p, _ = f.store.adopt(f.info, f.mem, idx)
+	} else if p != nil {
+		p.info = f.info // nobody else has it yet
+		f.store.keepLarge(p)
 	}
 	f.key = ""
 	f.end()

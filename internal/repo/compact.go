@@ -300,6 +300,9 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 			return false, err
 		}
 		p.Add = append(p.Add, *row)
+		if err := m.file.Reopen(ctx, m.index); err != nil {
+			return false, err
+		}
 	}
 	r, uploads := v.repo, 1
 	for range maxAttempts {
@@ -317,8 +320,12 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		}
 		if verdict.Applied {
 			e.rules.applied(r.ID, verdict.Version, false)
+			did := &applied{removed: p.Remove, tidy: p.Tidy && p.AtVersion == verdict.Version-1}
 			for _, m := range made {
-				m.file.Published(m.index, r.ID, verdict.At)
+				did.added = append(did.added, m.file.Published(m.index, r.ID, verdict.At))
+			}
+			if !slices.Contains(did.added, nil) {
+				e.advance(v, verdict.Version, did)
 			}
 			e.countReplaced(db, p)
 			return true, nil

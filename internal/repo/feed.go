@@ -22,16 +22,17 @@ type feed struct {
 type applied struct {
 	entries []meta.RefLogEntry
 	untidy  bool
-	pack    *odb.Pack // nil when it added none
+	tidy    bool
+	removed []meta.PackID // added stand in their place, or behind all others
+	added   []*odb.Pack
 }
 
-// advance keeps the view that an applied Change makes of the one before. added
-// is the pack of the Change, nil when it is not open.
-func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *odb.Pack) {
-	if (added == nil) != (c.AddPack == nil) {
-		return
+// appliedBy describes a Change of refs with the pack that it added, nil for none.
+func appliedBy(c *meta.Change, verdict meta.Verdict, added *odb.Pack) *applied {
+	did := &applied{entries: make([]meta.RefLogEntry, 0, len(c.Refs)), untidy: c.Untidy}
+	if added != nil {
+		did.added = []*odb.Pack{added}
 	}
-	did := &applied{entries: make([]meta.RefLogEntry, 0, len(c.Refs)), untidy: c.Untidy, pack: added}
 	for _, w := range c.Refs {
 		if w.VerifyOnly {
 			continue
@@ -40,18 +41,25 @@ func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *o
 			Version: verdict.Version, Name: w.Name, Old: w.Old, New: w.New, Peeled: w.Peeled, At: verdict.At,
 		})
 	}
+	return did
+}
+
+// advance keeps the view that an applied Change makes of the one before. v is
+// any view of the repository, version the one that the Change got.
+func (e *Engine) advance(v *View, version int64, did *applied) {
+	id := v.repo.ID
 	f := &e.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	ahead := f.ahead[c.Repo]
+	ahead := f.ahead[id]
 	if ahead == nil || len(ahead) >= maxAhead {
 		if f.ahead == nil {
 			f.ahead = make(map[meta.RepoID]map[int64]*applied)
 		}
 		ahead = make(map[int64]*applied)
-		f.ahead[c.Repo] = ahead
+		f.ahead[id] = ahead
 	}
-	ahead[verdict.Version] = did
+	ahead[version] = did
 	now := e.newest(v)
 	at := now
 	for next := ahead[at.repo.Version+1]; next != nil; next = ahead[at.repo.Version+1] {
@@ -62,15 +70,15 @@ func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *o
 		at = made
 	}
 	if at != now {
-		e.views.Put(c.Repo, at, at.bytes())
+		e.views.Put(id, at, at.bytes())
 	}
-	for version := range ahead {
-		if version <= at.repo.Version {
-			delete(ahead, version)
+	for later := range ahead {
+		if later <= at.repo.Version {
+			delete(ahead, later)
 		}
 	}
 	if len(ahead) == 0 {
-		delete(f.ahead, c.Repo)
+		delete(f.ahead, id)
 	}
 }
 
@@ -79,8 +87,8 @@ func (e *Engine) advance(v *View, verdict meta.Verdict, c *meta.Change, added *o
 func (v *View) after(did *applied) *View {
 	next := &View{engine: v.engine, repo: v.repo, refs: v.refs.apply(did.entries)}
 	next.repo.Version++
-	next.repo.Tidy = v.repo.Tidy && !did.untidy
-	if did.pack == nil {
+	next.repo.Tidy = did.tidy || v.repo.Tidy && !did.untidy
+	if len(did.added)+len(did.removed) == 0 {
 		next.inherit(v, did.entries)
 		return next
 	}
@@ -90,9 +98,13 @@ func (v *View) after(did *applied) *View {
 	if db == nil || later {
 		return nil
 	}
+	db, ok := db.Replaced(did.removed, did.added)
+	if !ok {
+		return nil
+	}
 	next.repo.PackSet = -next.repo.Version // its id was not read
 	next.inherit(v, did.entries)
-	next.db = db.With(did.pack)
+	next.db = db
 	v.engine.cfg.ODB.Remember(next.db)
 	return next
 }

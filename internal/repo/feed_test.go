@@ -10,8 +10,8 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-// TestFeed checks that the views that writers of many branches leave in the
-// cache are what a process that reads everything anew sees.
+// TestFeed checks that the views that writers of many branches, and folds beside
+// them, leave in the cache are what a process that reads everything anew sees.
 func TestFeed(t *testing.T) {
 	ctx := context.Background()
 	w := newWorld(t, options{})
@@ -29,9 +29,24 @@ func TestFeed(t *testing.T) {
 			}
 		})
 	}
+	var folds int64
+	for range 5 {
+		folded, err := w.engine.fold(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if folded {
+			folds++
+		}
+	}
 	wg.Wait()
+	if folded, err := w.engine.fold(ctx, id); err != nil || !folded {
+		t.Fatalf("fold: %v, %v", folded, err)
+	}
+	folds++
+	w.commit(id, "last", map[string]string{"a": "2"})
 	fed, ok := w.engine.views.Get(id)
-	if !ok || fed.repo.Version != 1+1+writers*commits {
+	if !ok || fed.repo.Version != 1+1+writers*commits+folds+1 {
 		t.Fatalf("the cached view is %+v, want all versions in it", fed)
 	}
 	row, err := w.meta.Repo(ctx, id)
@@ -60,6 +75,22 @@ func TestFeed(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("fed packs %v, the set has %v", got, want)
 	}
+	db, err := read.DB(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, p := range db.Packs() {
+		if fed.db.Exact(int32(place)) != db.Exact(int32(place)) {
+			t.Errorf("pack %d of %d is exact: %t as it was fed", place, len(want), fed.db.Exact(int32(place)))
+		}
+		for pos := range p.Index().Count() {
+			id := p.Index().ID(pos)
+			was, _ := db.Find(id)
+			if loc, ok := fed.db.Find(id); !ok || loc != was {
+				t.Errorf("object %s is at %v as it was fed, and at %v as it is read", id, loc, was)
+			}
+		}
+	}
 }
 
 // TestFeedWaits lays Changes over a view that become known in reverse.
@@ -73,7 +104,8 @@ func TestFeedWaits(t *testing.T) {
 	}
 	for n := int64(5); n > 0; n-- {
 		c := meta.Change{Repo: id, Refs: []meta.RefWrite{branch(n)}}
-		w.engine.advance(v, meta.Verdict{Applied: true, Version: v.repo.Version + n}, &c, nil)
+		verdict := meta.Verdict{Applied: true, Version: v.repo.Version + n}
+		w.engine.advance(v, verdict.Version, appliedBy(&c, verdict, nil))
 		if now := w.engine.newest(v); n > 1 && now != v {
 			t.Fatalf("version %d was reached without those between", now.repo.Version)
 		}

@@ -85,9 +85,21 @@ func (e *Engine) foldPacks(ctx context.Context, v *View, f *folding) (*madePack,
 	if err != nil {
 		return nil, err
 	}
-	made, err := e.copyPack(ctx, v, meta.PackFolded, set)
+	made, err := e.copyObjects(ctx, meta.PackFolded, set)
 	if err != nil {
 		return nil, err
+	}
+	if made.file.Large() {
+		// The history as a whole is only looked at where the tables of the packs
+		// do not suffice.
+		made.table, err = graph.Join(ctx, f.db, f.lo, f.hi, made.index)
+		if err == nil && made.table == nil {
+			made.table, err = commitTable(ctx, v, made.index)
+		}
+		if err != nil {
+			made.file.Abort(ctx)
+			return nil, err
+		}
 	}
 	made.contents = f.contents(made.index)
 	return made, nil

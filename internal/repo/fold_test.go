@@ -1,12 +1,14 @@
 package repo
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/wire"
+	"github.com/cairnstate/cairn/internal/graph"
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
@@ -84,4 +86,49 @@ func (w *world) folded(id meta.RepoID) (folded, exact int) {
 		}
 	}
 	return folded, exact
+}
+
+// TestFoldTables checks that the commit table of a folded pack is the same
+// whether it is joined from those of the packs or made from the whole history.
+func TestFoldTables(t *testing.T) {
+	ctx := context.Background()
+	w := newWorld(t, options{inlineLimit: 4 << 10})
+	id := w.create("r").ID
+	joined := 0
+	for round := range 4 {
+		for i := range 20 {
+			w.commit(id, fmt.Sprint("commit ", round, i), map[string]string{"f": fmt.Sprint(round, i), "same": fmt.Sprint(i % 3)})
+		}
+		v := w.view(id)
+		db, err := v.DB(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lo, hi := foldable(v.repo, db, nil)
+		made, err := w.engine.foldPacks(ctx, v, &folding{db: db, lo: lo, hi: hi})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := commitTable(ctx, v, made.index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := graph.Join(ctx, db, lo, hi, made.index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != nil {
+			joined++
+			if !bytes.Equal(got, want) {
+				t.Errorf("round %d: joined table\n%x\nwant\n%x", round, got, want)
+			}
+		}
+		made.file.Abort(ctx)
+		if folded, err := w.engine.fold(ctx, id); err != nil || !folded {
+			t.Fatalf("fold: %v, %v", folded, err)
+		}
+	}
+	if joined < 3 {
+		t.Errorf("%d of 4 tables could be joined", joined)
+	}
 }

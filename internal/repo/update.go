@@ -107,7 +107,9 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 			if change.AddPack != nil && u.published != nil {
 				added = u.published(verdict)
 			}
-			e.advance(v, verdict, &change, added)
+			if (added == nil) == (change.AddPack == nil) {
+				e.advance(v, verdict.Version, appliedBy(&change, verdict, added))
+			}
 			return Outcome{Version: verdict.Version, Moved: moved}, nil
 		}
 		if verdict.Conflict.Kind == meta.ConflictUpload && u.again != nil && uploads < maxUploads {
