@@ -16,9 +16,9 @@ const (
 	// ones before they are put together.
 	foldAt = 48
 	// foldRatio is how many times larger than all later ones together a pack
-	// must be to be left as it is. So each object is copied a few times only,
-	// and what is left over are few packs.
-	foldRatio = 2
+	// must be to be left as it is. Each object is copied a few times only, for its
+	// pack at least doubles, and what is left over are few packs.
+	foldRatio = 1
 	// maxTips bounds the tips, and the boundary, of a pack that is called exact.
 	maxTips = 1 << 12
 )
