@@ -6,6 +6,7 @@ package repo
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -106,10 +107,20 @@ func New(cfg Config) *Engine {
 	}
 }
 
+// patience is how often a reader lets other goroutines go first before it reads
+// a newer version of a repository.
+const patience = 8
+
 // View returns an immutable view of a repository at r's version or a later one.
 // r is fresh from the metadata store.
 func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
 	near, ok := e.views.Get(r.ID)
+	for n := 0; ok && near.repo.Version < r.Version && n < patience; n++ {
+		// Its own writers lay what they have just written over the view as soon as
+		// they run.
+		runtime.Gosched()
+		near, ok = e.views.Get(r.ID)
+	}
 	if ok && near.repo.Version >= r.Version {
 		return near, nil
 	}
