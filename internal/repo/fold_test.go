@@ -104,7 +104,11 @@ func TestFoldTables(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lo, hi := foldable(v.repo, db, nil)
+		held, err := w.engine.held(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lo, hi := foldable(db, held, nil)
 		made, err := w.engine.foldPacks(ctx, v, &folding{db: db, lo: lo, hi: hi})
 		if err != nil {
 			t.Fatal(err)
