@@ -91,17 +91,19 @@ type ForkRequest struct {
 // protection rules stay behind. Refusals are those of Create, *NotFoundError for
 // the revision, *policy.DeniedError, and *GoneError when the source is deleted.
 func (e *Engine) Fork(ctx context.Context, w Writer, source *View, req ForkRequest) (meta.Repo, error) {
-	for range maxAttempts {
+	for n := range maxAttempts {
 		r, err := e.newRepo(w, req.CreateRequest, source.Repo().DefaultBranch)
 		if err != nil {
 			return meta.Repo{}, err
 		}
-		s, err := e.row(ctx, source.Repo().ID)
-		if err != nil {
-			return meta.Repo{}, err
-		}
-		if source, err = e.View(ctx, s); err != nil {
-			return meta.Repo{}, err
+		s := source.Repo()
+		if n > 0 || s.PackSet < 0 { // it moved, or its set was not read
+			if s, err = e.row(ctx, s.ID); err != nil {
+				return meta.Repo{}, err
+			}
+			if source, err = e.View(ctx, s); err != nil {
+				return meta.Repo{}, err
+			}
 		}
 		refs, all, err := forkRefs(ctx, source, r.DefaultBranch, req.Revision)
 		if err != nil {
