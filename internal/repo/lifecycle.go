@@ -21,6 +21,10 @@ type CreateRequest struct {
 	// DefaultBranch is a short name; "" means DefaultBranch, or the source's for
 	// a fork.
 	DefaultBranch string
+	// Upstream, when set, is what the repository follows from its first sync on,
+	// which is asked for with it.
+	Upstream *meta.Upstream
+	Sync     *meta.Sync
 	// Record, when set, makes the row that is kept for the request's
 	// idempotency key.
 	Record func(meta.Repo) *meta.Idempotency
@@ -34,7 +38,12 @@ func (e *Engine) Create(ctx context.Context, w Writer, req CreateRequest) (meta.
 		return meta.Repo{}, err
 	}
 	r.Tidy = true
-	return e.create(ctx, w, req, meta.Change{CreateRepo: &r})
+	c := meta.Change{CreateRepo: &r}
+	if req.Upstream != nil {
+		r.Following = meta.Importing
+		c.Follow = &meta.FollowChange{PutUpstream: req.Upstream, AddSync: req.Sync}
+	}
+	return e.create(ctx, w, req, c)
 }
 
 // newRepo returns the row of a new repository.
@@ -203,6 +212,13 @@ func (e *Engine) SetProtections(ctx context.Context, w Writer, r meta.Repo, rule
 // Protections returns the protection rules of a repository at its version.
 func (e *Engine) Protections(ctx context.Context, r meta.Repo) ([]policy.Protection, error) {
 	return e.rules.of(ctx, e.cfg.Meta, r)
+}
+
+// Follow changes a repository's upstream, credential or syncs. Refusals are
+// *ExistsError and *NotFoundError for a credential, *NoUpstreamError,
+// *SyncBusyError, ErrSyncLost, *GoneError and *SupersededError.
+func (e *Engine) Follow(ctx context.Context, w Writer, r meta.Repo, f meta.FollowChange, events ...meta.Event) error {
+	return e.change(ctx, w, r, meta.Change{Follow: &f, Events: events})
 }
 
 // change applies a Change of a repository as a whole.

@@ -102,3 +102,17 @@ type ReplayError struct{ Recorded meta.Idempotency }
 func (e *ReplayError) Error() string {
 	return fmt.Sprintf("idempotency key %q was used before", e.Recorded.Key)
 }
+
+// NoUpstreamError refuses a sync of a repository that follows no upstream.
+type NoUpstreamError struct{}
+
+func (e *NoUpstreamError) Error() string {
+	return "the repository follows no upstream: create it with base_repo to have one"
+}
+
+// SyncBusyError refuses a sync because many wait for the repository.
+type SyncBusyError struct{}
+
+func (e *SyncBusyError) Error() string {
+	return "too many syncs of this repository are waiting: try again when they have ended"
+}

@@ -56,6 +56,7 @@ type Update struct {
 	Untidy      bool
 	Idempotency *meta.Idempotency
 
+	ending    *ending                      // of a sync, nil for none
 	pending   *odb.Pack                    // Pack as it is read before it is visible
 	published func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
 	// again stores Pack under another key, which it returns, when its upload was
@@ -88,7 +89,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		if err != nil {
 			return Outcome{}, err
 		}
-		if len(moved) == 0 && change.Idempotency == nil {
+		if len(moved) == 0 && change.Idempotency == nil && change.Follow == nil {
 			return Outcome{Version: v.Repo().Version}, nil
 		}
 		if !e.holdsLease() {
@@ -179,6 +180,10 @@ func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Ch
 		c.AddPack = u.Pack
 	}
 	c.Events = pushEvents(w, r, moved, e.cfg.Clock())
+	if end := u.ending; end != nil {
+		c.Follow, c.SetDefaultBranch = end.follow, end.defaultBranch
+		c.Events = append(c.Events, end.events...)
+	}
 	return c, moved, nil
 }
 
@@ -317,6 +322,16 @@ func refusal(c meta.Change, conflict *meta.Conflict) error {
 		return &GoneError{Repo: c.Repo}
 	case meta.ConflictFloor:
 		return &SupersededError{}
+	case meta.ConflictSync:
+		return ErrSyncLost
+	case meta.ConflictCredential:
+		return &ExistsError{What: "credential", Name: "a repository has one"}
+	case meta.ConflictNoCredential:
+		return &NotFoundError{What: "credential"}
+	case meta.ConflictNoUpstream:
+		return &NoUpstreamError{}
+	case meta.ConflictBusy:
+		return &SyncBusyError{}
 	case meta.ConflictReplay:
 		return &ReplayError{Recorded: *conflict.Replay}
 	}
