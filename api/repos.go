@@ -14,24 +14,28 @@ type CreateRepo struct {
 
 // BaseRepo says where a new repository comes from.
 type BaseRepo struct {
-	// Provider is "code" or "code.storage" for a repository of this server.
+	// Provider is "code" or "code.storage" for a repository of this server, else
+	// "github" (also when absent), "gitlab", "bitbucket", "gitea", "forgejo",
+	// "codeberg" or "sr.ht".
 	Provider string `json:"provider,omitempty"`
 	Owner    string `json:"owner,omitempty"`
 	Name     string `json:"name,omitempty"`
 	// Operation is "fork", "snapshot" or "sync".
-	Operation     string        `json:"operation,omitempty"`
-	DefaultBranch string        `json:"default_branch,omitempty"`
-	UpstreamHost  string        `json:"upstream_host,omitempty"`
-	Auth          *BaseRepoAuth `json:"auth,omitempty"`
-	// Ref and SHA narrow a fork to one branch; SHA wins.
+	Operation     string `json:"operation,omitempty"`
+	DefaultBranch string `json:"default_branch,omitempty"`
+	// UpstreamHost is the host to sync with, where it is not the provider's own.
+	UpstreamHost string        `json:"upstream_host,omitempty"`
+	Auth         *BaseRepoAuth `json:"auth,omitempty"`
+	// Ref and SHA narrow a fork to one branch; SHA wins. A snapshot needs Ref.
 	Ref string `json:"ref,omitempty"`
 	SHA string `json:"sha,omitempty"`
 }
 
 // BaseRepoAuth is how the source of a new repository is read.
 type BaseRepoAuth struct {
-	// Token grants git:read on the source of a fork.
-	Token    string `json:"token,omitempty"`
+	// Token grants git:read on the source of a fork or snapshot.
+	Token string `json:"token,omitempty"`
+	// AuthType is "public" for an upstream that is asked without a credential.
 	AuthType string `json:"auth_type,omitempty"`
 }
 
@@ -56,6 +60,8 @@ type Repo struct {
 	RepoName      string `json:"repo_name"`
 	DefaultBranch string `json:"default_branch"`
 	CreatedAt     string `json:"created_at"`
+	// BaseRepo is the upstream that the repository follows.
+	BaseRepo *Origin `json:"base_repo,omitempty"`
 }
 
 // UpdateRepo asks to change a repository. What is absent stays.

@@ -24,6 +24,11 @@ type Config struct {
 	// AllowHosts are reached although they are not public; package netguard says
 	// what an entry may be.
 	AllowHosts []string
+	// UpstreamPlain are the hosts, of AllowHosts, that upstreams are asked at by
+	// plain http.
+	UpstreamPlain []string
+	UpstreamCA    string
+	UpstreamWait  time.Duration
 
 	Listen         string
 	AdminListen    string

@@ -70,6 +70,8 @@ type Sync struct {
 	Repo RepoID
 	// Writer says for whom it runs, in the caller's format.
 	Writer []byte
+	// IssuedAt is the iat of the newest token that asked for it, 0 for none.
+	IssuedAt int64
 	// Attempts counts how often it was begun.
 	Attempts  int
 	CreatedAt time.Time // set by the engine
@@ -104,8 +106,9 @@ type FollowChange struct {
 	Detach bool
 
 	// AddSync asks for a sync of a repository that follows an upstream
-	// (ConflictNoUpstream otherwise). It changes nothing when one with an equal
-	// Writer waits that has not begun; ConflictBusy when MaxSyncs wait.
+	// (ConflictNoUpstream otherwise). When one with an equal Writer waits
+	// that has not begun, that one serves this too: it takes the later IssuedAt.
+	// ConflictBusy when MaxSyncs wait.
 	AddSync *Sync
 	// BeginSync takes a sync that is due for a process: ConflictSync when it is
 	// gone, not due, or another one of the repository is held. It raises Attempts

@@ -57,7 +57,7 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 	if err := policy.Decide(w.Policies, nil, policy.Update{Ref: branch, Kind: policy.Create}); err != nil {
 		return meta.Repo{}, err
 	}
-	if policy.NeedsSignature(w.Policies, nil, branch) {
+	if len(policy.Signed(w.Policies, nil, branch)) > 0 {
 		return meta.Repo{}, &policy.DeniedError{Ref: branch, Reason: "push denied by policy: only signed commits are taken here"}
 	}
 	from, err := source.Resolve(ctx, req.Revision, false)

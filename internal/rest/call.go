@@ -205,6 +205,7 @@ var labels = map[service.Code]string{
 	service.DefaultBranch:     "conflict",
 	service.RepositoryDeleted: "not_found",
 	service.Stale:             "precondition_failed",
+	service.Syncing:           "conflict",
 	service.NoChanges:         "precondition_failed",
 	service.Precondition:      "precondition_failed",
 	service.TooLarge:          "payload_too_large",

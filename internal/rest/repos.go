@@ -28,57 +28,50 @@ func (c *call) createRepo(q api.CreateRepo) (api.CreatedRepo, error) {
 	if q.RepoName != nil && *q.RepoName != c.access.Principal.Repo {
 		return api.CreatedRepo{}, invalid("repo_name is %.80q and the token is for %.80q: they must be equal", *q.RepoName, c.access.Principal.Repo)
 	}
-	source, err := forkSource(q.BaseRepo)
-	if err != nil {
-		return api.CreatedRepo{}, err
+	var r meta.Repo
+	var err error
+	if b := q.BaseRepo; b != nil {
+		r, err = c.createFrom(b, first(b.DefaultBranch, q.DefaultBranch), q.InitialCommit)
+	} else if q.InitialCommit != nil {
+		err = invalid("initial_commit goes with a snapshot only")
+	} else {
+		r, err = c.Service.CreateRepo(c.ctx, c.access, q.DefaultBranch, nil)
 	}
-	if q.InitialCommit != nil {
-		return api.CreatedRepo{}, invalid("initial_commit goes with a snapshot only")
-	}
-	branch := q.DefaultBranch
-	if q.BaseRepo != nil {
-		branch = first(q.BaseRepo.DefaultBranch, branch)
-	}
-	r, err := c.Service.CreateRepo(c.ctx, c.access, branch, source)
 	if err != nil {
 		return api.CreatedRepo{}, err
 	}
 	return api.CreatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}, nil
 }
 
-// forkSource reads where a repository comes from, nil for nowhere.
-func forkSource(b *api.BaseRepo) (*service.Source, error) {
-	if b == nil {
-		return nil, nil
-	}
-	switch provider := b.Provider; provider {
-	case "code", "code.storage":
-	case "", "github", "gitlab", "bitbucket", "gitea", "forgejo", "codeberg", "sr.ht":
-		return nil, service.Refuse(service.Unsupported, "this server does not sync with other hosts yet: create the repository without base_repo and push to it")
-	default:
-		return nil, invalid("base_repo.provider %.40q is not known", provider)
-	}
-	switch b.Operation {
-	case "fork":
-	case "snapshot":
-		return nil, service.Refuse(service.Unsupported, "this server does not make snapshots yet: fork the repository instead")
-	default:
-		return nil, invalid("base_repo.operation %.40q is not known for a repository of this server: use fork", b.Operation)
-	}
-	if b.Name == "" {
-		return nil, invalid("base_repo.name is missing: it names the repository to fork")
-	}
-	if b.Auth == nil || b.Auth.Token == "" {
-		return nil, invalid("base_repo.auth.token is missing: it grants git:read on the repository to fork")
-	}
-	return &service.Source{Name: b.Name, Token: b.Auth.Token, Ref: b.Ref, SHA: b.SHA}, nil
-}
-
 func describe(r meta.Repo) api.Repo {
 	return api.Repo{RepoID: service.RepoID(r.ID), URL: r.Name, RepoName: r.Name, DefaultBranch: r.DefaultBranch, CreatedAt: stamp(r.CreatedAt)}
 }
 
-func (c *call) getRepo(api.None) (api.Repo, error) { return describe(c.access.Repo), nil }
+func (c *call) getRepo(api.None) (api.Repo, error) { return c.describe(c.access.Repo) }
+
+// describe describes a repository with its upstream.
+func (c *call) describe(r meta.Repo) (api.Repo, error) {
+	list, err := c.describeAll(r)
+	if err != nil {
+		return api.Repo{}, err
+	}
+	return list[0], nil
+}
+
+func (c *call) describeAll(rows ...meta.Repo) ([]api.Repo, error) {
+	upstreams, err := c.Service.UpstreamsOf(c.ctx, rows...)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]api.Repo, len(rows))
+	for i, r := range rows {
+		list[i] = describe(r)
+		if u, ok := upstreams[r.ID]; ok {
+			list[i].BaseRepo = origin(r, u)
+		}
+	}
+	return list, nil
+}
 
 func (c *call) updateRepo(q api.UpdateRepo) (api.UpdatedRepo, error) {
 	if q.Deployment != nil {
@@ -96,7 +89,8 @@ func (c *call) lookUpRepo(q api.LookUpRepo) (api.RepoURL, error) {
 	if err != nil {
 		return api.RepoURL{}, err
 	}
-	return api.RepoURL{Repo: describe(r), HTTPURL: c.cloneURL(r.Name)}, nil
+	d, err := c.describe(r)
+	return api.RepoURL{Repo: d, HTTPURL: c.cloneURL(r.Name)}, err
 }
 
 // Sizes of pages of repositories and branches.
@@ -115,15 +109,13 @@ func (c *call) listRepos(q api.ListRepos) (api.RepoList, error) {
 	if err != nil {
 		return api.RepoList{}, err
 	}
-	list := api.RepoList{Repos: []api.Repo{}}
+	var list api.RepoList
 	if len(rows) > limit {
 		rows = rows[:limit]
 		list.HasMore, list.NextCursor = true, afterRepo(rows[limit-1])
 	}
-	for _, r := range rows {
-		list.Repos = append(list.Repos, describe(r))
-	}
-	return list, nil
+	list.Repos, err = c.describeAll(rows...)
+	return list, err
 }
 
 func (c *call) deleteRepo(api.None) (api.DeletedRepo, error) {

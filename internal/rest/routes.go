@@ -49,6 +49,24 @@ func changes(scopes ...auth.Scope) access {
 	}}
 }
 
+// describes authorises reading what is known of a repository, also before its
+// first import has ended.
+func describes(scopes ...auth.Scope) access {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+		return s.OpenImporting(ctx, token, repo, scopes...)
+	}}
+}
+
+// ofCredential authorises a change of the credential that the request names.
+func ofCredential(scopes ...auth.Scope) access {
+	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
+		if repo != "" {
+			return s.OpenToChange(ctx, token, repo, scopes...)
+		}
+		return s.OpenCredentials(ctx, token, scopes...)
+	}}
+}
+
 // creates authorises the creation of the repository that the token names.
 func creates(scopes ...auth.Scope) access {
 	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
@@ -139,7 +157,7 @@ func routes() []*route {
 		{name: "repos.list", method: get, legacy: "repos", path: "repos",
 			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).listRepos)},
 		{name: "repos.get", method: get, legacy: "repo", path: "repos/{r}",
-			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getRepo)},
+			access: describes(auth.GitRead), op: answers(http.StatusOK, (*call).getRepo)},
 		{name: "repos.update", method: patch, legacy: "repo", path: "repos/{r}",
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateRepo)},
 		{name: "repos.lookup", method: get, path: "repo-urls/{id}",
@@ -157,6 +175,17 @@ func routes() []*route {
 			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusCreated, (*call).addSigningKey)},
 		{name: "signing_keys.remove", method: del, path: "org/signing-keys", strict: true,
 			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusOK, (*call).removeSigningKey)},
+
+		{name: "credentials.create", method: post, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials",
+			access: changes(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createCredential)},
+		{name: "credentials.update", method: put, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
+			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateCredential)},
+		{name: "credentials.delete", method: del, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
+			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteCredential)},
+		{name: "upstream.pull", method: post, legacy: "repos/pull-upstream", path: "repos/{r}/pull-upstream",
+			access: changes(auth.GitWrite), op: answers(http.StatusAccepted, (*call).pullUpstream)},
+		{name: "upstream.detach", method: del, legacy: "repos/base", path: "repos/{r}/base",
+			access: changes(auth.GitWrite), op: answers(http.StatusOK, (*call).detachUpstream)},
 
 		{name: "file.get", method: get, legacy: "repos/file", path: "repos/{r}/file",
 			access: reads(auth.GitRead), op: sends[api.GetFile, []byte]((*call).getFile)},

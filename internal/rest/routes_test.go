@@ -75,9 +75,14 @@ var samples = map[string][]sample{
 		{body: `{"sha":"main","action":"append","note":"text","ref":"reviews"}`},
 		{body: `{"sha":"main","action":"remove"}`},
 	},
-	"notes.delete": {{body: `{"object_ref":"main"}`}, {body: `{"sha":"old","ref":"reviews"}`}},
-	"notes.refs":   {{}, {query: "prefix=rev&limit=1"}},
-	"commits.get":  {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
+	"notes.delete":       {{body: `{"object_ref":"main"}`}, {body: `{"sha":"old","ref":"reviews"}`}},
+	"notes.refs":         {{}, {query: "prefix=rev&limit=1"}},
+	"commits.get":        {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
+	"credentials.create": {{body: `{"username":"u","password":"p"}`}},
+	"credentials.update": {{body: `{"id":"{credential}","password":"q"}`}},
+	"credentials.delete": {{body: `{"id":"{credential}"}`}},
+	"upstream.pull":      {{}, {body: `{"ref":"main","after":"x"}`}},
+	"upstream.detach":    {{}},
 	"commits.pack": {
 		{body: commitBody(nil, map[string]string{"n": "1"})},
 		{body: commitBody(map[string]any{"target_branch": "fresh", "base_branch": "main", "ephemeral": true}, map[string]string{"n": "1"})},
@@ -115,7 +120,14 @@ func populate(s *stack) {
 		s.t.Fatal(v, err)
 	}
 	s.want(http.StatusCreated, "POST", "/api/org/signing-keys", s.full("org"), map[string]any{"public_key": someSigningKey + " someone"}, nil)
+	s.follow(mirror)
+	var k api.Credential
+	s.want(http.StatusCreated, "POST", repoPath(populated, "git-credentials"), s.full(populated), `{"password":"x"}`, &k)
+	s.credential = k.ID
 }
+
+// mirror is a repository that follows an upstream.
+const mirror = "team/mirror"
 
 // paths returns where a route is mounted, for a repository and what it has. The
 // stack fills in "{id}", that of the populated repository.
@@ -203,8 +215,13 @@ func TestEveryRoute(t *testing.T) {
 				s := newStack(t)
 				populate(s)
 				token := s.full(populated)
-				if r.name == "repos.create" {
+				switch r.name {
+				case "repos.create":
 					token = s.full("team/new")
+				case "credentials.create":
+					p, token = r.paths("team/other")[i], s.full("team/other")
+				case "upstream.pull":
+					p, token = r.paths(mirror)[i], s.full(mirror)
 				}
 				a := s.do(r.method, with(p, q.query), token, q.body)
 				if a.status >= 300 || (r.op.status != 0 && a.status != r.op.status) {
@@ -429,7 +446,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	codes := []api.Code{
 		api.Invalid, api.Unsupported, api.Unauthorized, api.ScopeMissing, api.Denied, api.NotFound, api.RepositoryMissing,
 		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.DefaultBranch,
-		api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
+		api.Syncing, api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
 	}
 	for code := range labels {
 		if !slices.Contains(codes, api.Code(code)) {

@@ -26,10 +26,13 @@ import (
 	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
+	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/secret"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/upstream"
 )
 
 // stack is a server on stores of its own, with the org "acme".
@@ -39,6 +42,8 @@ type stack struct {
 	handler *Handler
 	server  *httptest.Server
 	key     *ecdsa.PrivateKey
+
+	credential string // what "{credential}" in paths and bodies stands for
 }
 
 func newStack(t testing.TB) *stack {
@@ -61,7 +66,18 @@ func newStack(t testing.TB) *stack {
 	}
 	s := &stack{t: t, meta: store, key: newKey(t)}
 	s.org("acme", s.key)
-	svc := service.New(service.Config{Meta: feed, Feed: feed, Engine: engine, Verifier: verifier})
+	secrets, err := secret.Parse(secret.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, err := netguard.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc := service.New(service.Config{
+		Meta: feed, Feed: feed, Engine: engine, Verifier: verifier, Secrets: secrets,
+		Upstreams: upstream.New(upstream.Config{Meta: store, Engine: engine, Secrets: secrets, Hosts: hosts}), // not running
+	})
 	s.handler = New(Config{Service: svc, PublicURL: func() string { return "https://git.example.com" }})
 	s.server = httptest.NewServer(s.handler)
 	t.Cleanup(s.server.Close)
@@ -87,6 +103,13 @@ func (s *stack) org(name string, key *ecdsa.PrivateKey) {
 	if _, err := o.CreateOrg(context.Background(), name, "", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// follow makes a repository that follows an upstream which is never asked.
+func (s *stack) follow(repo string) {
+	s.t.Helper()
+	s.want(http.StatusCreated, "POST", "/api/repos", s.full(repo),
+		`{"base_repo":{"provider":"gitea","upstream_host":"git.example.com","owner":"o","name":"n"}}`, nil)
 }
 
 // token mints a token of acme for a repository.
@@ -159,7 +182,7 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 	switch b := body.(type) {
 	case nil:
 	case string:
-		in = strings.NewReader(b)
+		in = strings.NewReader(strings.Replace(b, "{credential}", s.credential, 1))
 	default:
 		data, err := json.Marshal(b)
 		if err != nil {
@@ -167,6 +190,7 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 		}
 		in = bytes.NewReader(data)
 	}
+	path = strings.Replace(path, "{credential}", s.credential, 1)
 	if before, after, ok := strings.Cut(path, "{id}"); ok {
 		path = before + service.RepoID(s.repo(populated).ID) + after
 	}

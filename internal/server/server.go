@@ -17,6 +17,7 @@ import (
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/obs"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/upstream"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
 
@@ -26,13 +27,14 @@ const headerWait = 30 * time.Second
 // Server is one running Cairn. Make it with New, then call Listen, Serve and, to
 // end it, Shutdown or Close.
 type Server struct {
-	cfg     config.Config
-	log     *slog.Logger
-	storage *Storage
-	service *service.Service
-	metrics *obs.Metrics
-	dev     *DevTLS
-	cert    atomic.Pointer[tls.Certificate]
+	cfg       config.Config
+	log       *slog.Logger
+	storage   *Storage
+	service   *service.Service
+	metrics   *obs.Metrics
+	upstreams *upstream.Syncer
+	dev       *DevTLS
+	cert      atomic.Pointer[tls.Certificate]
 
 	main, admin     *http.Server
 	mainLn, adminLn net.Listener
@@ -76,9 +78,13 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 	})
 	endpoints.Changed = s.webhooks.Changed
 	s.countBackground()
+	if s.upstreams, err = s.openUpstreams(); err != nil {
+		return nil, errors.Join(err, s.storage.Close())
+	}
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
 		Feed: s.storage.Feed, Endpoints: endpoints,
+		Secrets: s.storage.Secrets, Upstreams: s.upstreams,
 	})
 	s.main = s.httpServer(s.routes(version))
 	if cfg.AdminListen != "" {
@@ -171,6 +177,7 @@ func (s *Server) Listen() error {
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
 	s.background.Go(func() { s.webhooks.Run(ctx) })
+	s.background.Go(func() { s.upstreams.Run(ctx) })
 	return nil
 }
 

@@ -8,8 +8,10 @@ import (
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/upstream"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
 
@@ -32,6 +34,7 @@ const (
 	Stale             Code = "stale"
 	Conflict          Code = "conflict"
 	DefaultBranch     Code = "default_branch"
+	Syncing           Code = "sync_in_progress"
 	NoChanges         Code = "no_changes"
 	Precondition      Code = "precondition_failed"
 	TooLarge          Code = "payload_too_large"
@@ -57,6 +60,7 @@ var statuses = map[Code]int{
 	Stale:             409,
 	Conflict:          409,
 	DefaultBranch:     409,
+	Syncing:           409,
 	NoChanges:         412,
 	Precondition:      412,
 	TooLarge:          413,
@@ -161,6 +165,10 @@ var refusals = []struct {
 	{NotFound, find[*webhook.NotFoundError]},
 	{Invalid, find[*policy.PatternError]},
 	{Invalid, find[*policy.OpError]},
+	{Invalid, find[*repo.NoUpstreamError]},
+	{Invalid, find[*upstream.InvalidError]},
+	{Invalid, find[*netguard.RefusedError]},
+	{Unavailable, find[*repo.SyncBusyError]},
 }
 
 func find[E error](err error) error {

@@ -16,6 +16,8 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/secret"
+	"github.com/cairnstate/cairn/internal/upstream"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
 
@@ -30,6 +32,10 @@ type Config struct {
 	// Endpoints manages webhooks; nil allows public hosts and stores secrets as
 	// they are.
 	Endpoints *webhook.Endpoints
+	// Secrets encrypts credentials; nil refuses them.
+	Secrets *secret.Keyring
+	// Upstreams runs syncs; nil refuses to follow other hosts.
+	Upstreams *upstream.Syncer
 	// AnyName accepts repository names with characters that a shell may read.
 	AnyName bool
 	// Now is the clock for tokens; nil means time.Now.
@@ -127,6 +133,16 @@ func (s *Service) authenticate(ctx context.Context, token string) (*Access, erro
 // exist. name is "" where the route does not name the repository and the token's
 // claim does. The refusals for a foreign and an absent repository are the same.
 func (s *Service) Open(ctx context.Context, token, name string, scopes ...auth.Scope) (*Access, error) {
+	a, err := s.OpenImporting(ctx, token, name, scopes...)
+	if err == nil && a.Repo.Following == meta.Importing {
+		return nil, Refuse(Syncing, "repository sync in progress: try again when the first import has ended")
+	}
+	return a, err
+}
+
+// OpenImporting is Open for requests that make sense before the first import
+// from an upstream has ended.
+func (s *Service) OpenImporting(ctx context.Context, token, name string, scopes ...auth.Scope) (*Access, error) {
 	a, err := s.openAny(ctx, token, name, scopes)
 	if err == nil && !a.Repo.Deleted.IsZero() {
 		return nil, repositoryMissing()

@@ -37,25 +37,25 @@ type run struct {
 
 // writer is the form in which a sync keeps for whom it runs.
 type writer struct {
-	OrgName  string           `json:"org_name"`
-	Subject  string           `json:"subject,omitempty"`
-	Token    *meta.TokenStamp `json:"token,omitempty"`
-	Policies policy.List      `json:"policies,omitempty"`
+	OrgName  string      `json:"org_name"`
+	Subject  string      `json:"subject,omitempty"`
+	Token    bool        `json:"token"` // false: an operator
+	Thread   string      `json:"thread,omitempty"`
+	Policies policy.List `json:"policies,omitempty"`
 }
 
 // NewSync returns a sync to be asked for, which moves refs as w may.
 func NewSync(w repo.Writer) (*meta.Sync, error) {
+	sync := &meta.Sync{ID: meta.SyncID(meta.NewID(time.Now()))}
+	kept := writer{OrgName: w.OrgName, Subject: w.Subject, Policies: w.Policies}
 	if w.Token != nil {
-		// The time does not tell two askers apart that may do the same: the older
-		// sync then serves both.
-		stamp := *w.Token
-		w.Token = &stamp
+		kept.Token, kept.Thread, sync.IssuedAt = true, w.Token.Thread, w.Token.IssuedAt
 	}
-	text, err := json.Marshal(writer{w.OrgName, w.Subject, w.Token, w.Policies})
-	if err != nil {
+	var err error
+	if sync.Writer, err = json.Marshal(kept); err != nil {
 		return nil, fmt.Errorf("keep the writer of a sync: %w", err)
 	}
-	return &meta.Sync{ID: meta.SyncID(meta.NewID(time.Now())), Writer: text}, nil
+	return sync, nil
 }
 
 func (r *run) writer() (repo.Writer, error) {
@@ -63,7 +63,11 @@ func (r *run) writer() (repo.Writer, error) {
 	if err := json.Unmarshal(r.job.Writer, &w); err != nil {
 		return repo.Writer{}, fmt.Errorf("read the writer of a sync: %w", err)
 	}
-	return repo.Writer{Org: r.repo.Org, OrgName: w.OrgName, Subject: w.Subject, Token: w.Token, Policies: w.Policies, Route: route}, nil
+	out := repo.Writer{Org: r.repo.Org, OrgName: w.OrgName, Subject: w.Subject, Policies: w.Policies, Route: route}
+	if w.Token {
+		out.Token = &meta.TokenStamp{IssuedAt: r.job.IssuedAt, Subject: w.Subject, Thread: w.Thread}
+	}
+	return out, nil
 }
 
 // CredentialRow names the row that a credential's secret is bound to.
@@ -315,4 +319,3 @@ func (r *run) event(kind string, failure error, kept []repo.KeptRef) meta.Event 
 	}
 	return meta.Event{Type: kind, Body: body}
 }
-

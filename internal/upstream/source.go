@@ -118,3 +118,6 @@ func (s Source) url(plain bool) *url.URL {
 	}
 	return u
 }
+
+// DefaultHost is the host that a provider has of its own, "" for none.
+func DefaultHost(name string) string { return providers[name].host }

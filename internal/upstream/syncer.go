@@ -20,7 +20,7 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultLease    = 20 * time.Second
+	DefaultLease    = 10 * time.Second
 	DefaultPoll     = 5 * time.Second
 	DefaultIdle     = time.Minute
 	DefaultTimeout  = time.Hour

@@ -70,7 +70,7 @@ func (b *batch) followConflict(c *meta.Change) *meta.Conflict {
 		switch {
 		case !f.upstream && c.Follow.PutUpstream == nil:
 			return conflict(meta.ConflictNoUpstream)
-		case !f.waits(c.Follow.AddSync) && len(f.syncs) >= meta.MaxSyncs:
+		case f.waiting(c.Follow.AddSync) == nil && len(f.syncs) >= meta.MaxSyncs:
 			return conflict(meta.ConflictBusy)
 		}
 	}
@@ -103,14 +103,14 @@ func (f *followState) sync(id meta.SyncID) *meta.Sync {
 	return nil
 }
 
-// waits reports whether a sync for the same writer has not begun.
-func (f *followState) waits(add *meta.Sync) bool {
+// waiting returns a sync for the same writer that has not begun, nil for none.
+func (f *followState) waiting(add *meta.Sync) *meta.Sync {
 	for i := range f.syncs {
 		if s := &f.syncs[i]; s.Attempts == 0 && s.Owner == "" && bytes.Equal(s.Writer, add.Writer) {
-			return true
+			return s
 		}
 	}
-	return false
+	return nil
 }
 
 // stageFollow stages a FollowChange that has passed all checks.
@@ -135,9 +135,13 @@ func (b *batch) stageFollow(c *meta.Change) {
 		b.write(exec(`DELETE FROM upstreams WHERE repo = $1`, c.Repo), exec(`DELETE FROM syncs WHERE repo = $1`, c.Repo))
 		b.setFollowing(c.Repo, meta.NotFollowing)
 	}
-	if n := p.AddSync; n != nil && !b.follow.waits(n) {
-		b.write(exec(`INSERT INTO syncs (id, org, repo, writer, attempts, created_at, due, owner, lease_until) VALUES ($1, $2, $3, $4, 0, $5, $5, $6, 0)`,
-			n.ID, c.Org, c.Repo, notNil(n.Writer), b.now, ""))
+	if n := p.AddSync; n != nil {
+		if w := b.follow.waiting(n); w != nil {
+			b.write(exec(`UPDATE syncs SET issued_at = $2 WHERE id = $1`, w.ID, max(w.IssuedAt, n.IssuedAt)))
+		} else {
+			b.write(exec(`INSERT INTO syncs (id, org, repo, writer, issued_at, attempts, created_at, due, owner, lease_until)
+				VALUES ($1, $2, $3, $4, $5, 0, $6, $6, $7, 0)`, n.ID, c.Org, c.Repo, notNil(n.Writer), n.IssuedAt, b.now, ""))
+		}
 	}
 	if n := p.BeginSync; n != nil {
 		b.write(

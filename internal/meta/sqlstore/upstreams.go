@@ -93,14 +93,14 @@ func (s *Store) Upstreams(ctx context.Context, repos []meta.RepoID) ([]meta.Upst
 	return list, nil
 }
 
-const syncColumns = `s.id, s.org, s.repo, s.attempts, s.created_at, s.due, s.lease_until, s.writer, s.owner`
+const syncColumns = `s.id, s.org, s.repo, s.attempts, s.issued_at, s.created_at, s.due, s.lease_until, s.writer, s.owner`
 
 func scanSync(scan scanFunc) (meta.Sync, error) {
-	var id, org, repo, attempts, created, due, until int64
+	var id, org, repo, attempts, issued, created, due, until int64
 	var writer, owner []byte
-	err := scan(&id, &org, &repo, &attempts, &created, &due, &until, &writer, &owner)
+	err := scan(&id, &org, &repo, &attempts, &issued, &created, &due, &until, &writer, &owner)
 	return meta.Sync{
-		ID: meta.SyncID(id), Org: meta.OrgID(org), Repo: meta.RepoID(repo), Writer: writer, Attempts: int(attempts),
+		ID: meta.SyncID(id), Org: meta.OrgID(org), Repo: meta.RepoID(repo), Writer: writer, IssuedAt: issued, Attempts: int(attempts),
 		CreatedAt: timeOf(created), Due: timeOf(due), Owner: string(owner), Until: timeOf(until),
 	}, err
 }

@@ -36,6 +36,7 @@ CREATE TABLE syncs (
   org         bigint  NOT NULL,
   repo        bigint  NOT NULL,
   writer      bytea   NOT NULL,
+  issued_at   bigint  NOT NULL,
   attempts    bigint  NOT NULL,
   created_at  bigint  NOT NULL,
   due         bigint  NOT NULL,

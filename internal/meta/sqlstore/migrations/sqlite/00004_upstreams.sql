@@ -36,6 +36,7 @@ CREATE TABLE syncs (
   org         INTEGER NOT NULL,
   repo        INTEGER NOT NULL,
   writer      BLOB    NOT NULL,
+  issued_at   INTEGER NOT NULL,
   attempts    INTEGER NOT NULL,
   created_at  INTEGER NOT NULL,
   due         INTEGER NOT NULL,
