@@ -41,7 +41,8 @@ exit status.`,
 			return err
 		}
 		cfg, err := config.Load(config.Source{Flags: map[string]string{
-			"data": dir, "listen": *listen, "dev-tls": "true", "log-level": *level, "log-format": "text",
+			"allow-host": "127.0.0.1,::1,localhost",
+			"data":       dir, "listen": *listen, "dev-tls": "true", "log-level": *level, "log-format": "text",
 		}})
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -122,6 +123,23 @@ func Start(binary, dir string, opts Options) (*Server, error) {
 		return nil, err
 	}
 	return s, s.start("127.0.0.1:0")
+}
+
+// Beside starts another process on the storage of a server that uses a database
+// and a bucket, and stops it when the test ends.
+func (s *Server) Beside(tb testing.TB) *Server {
+	tb.Helper()
+	n := &Server{Dir: s.Dir, KeyFile: s.KeyFile, binary: s.binary, storage: slices.Clone(s.storage), opts: s.opts, key: s.key}
+	for i, flag := range n.storage {
+		if flag == "--cache-dir" {
+			n.storage[i+1] = tb.TempDir()
+		}
+	}
+	if err := n.start("127.0.0.1:0"); err != nil {
+		tb.Fatalf("start cairn: %v", err)
+	}
+	tb.Cleanup(n.Kill)
+	return n
 }
 
 func (s *Server) environment() []string {
