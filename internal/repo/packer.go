@@ -2,6 +2,8 @@ package repo
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +13,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/graph"
+	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/odb"
 )
 
@@ -24,6 +27,9 @@ type packer struct {
 	set *graph.ObjectSet
 	had *graph.ObjectSet // bases that the client has; nil when it takes no thin pack
 	ofs bool             // the client reads deltas against offsets
+	// joins remembers the checksums of packs that are others put together; nil
+	// remembers nothing.
+	joins *lru.Cache[answerKey, []byte]
 	// index collects where the entries stand, if it is not nil.
 	index []pack.IndexEntry
 
@@ -48,6 +54,12 @@ func (p *packer) write(w io.Writer) (object.ID, error) {
 		}
 	}
 	p.out = pack.NewWriter(w, uint32(count))
+	key, joined := p.joinKey()
+	if joined {
+		if sum, ok := p.joins.Get(key); ok {
+			p.out.Expect(object.ID(sum))
+		}
+	}
 	for i, stored := range packs {
 		var err error
 		switch n := p.set.CountIn(int32(i)); {
@@ -61,7 +73,35 @@ func (p *packer) write(w io.Writer) (object.ID, error) {
 			return object.Zero, err
 		}
 	}
-	return p.out.Close()
+	sum, err := p.out.Close()
+	if err == nil && joined {
+		p.joins.Put(key, sum[:], object.Size)
+	}
+	return sum, err
+}
+
+// joinKey identifies the pack to be written, true when it is whole stored packs
+// one after another: their ids, for what has an id never changes. To compute its
+// checksum takes longer than to copy it.
+func (p *packer) joinKey() (answerKey, bool) {
+	if p.joins == nil {
+		return answerKey{}, false
+	}
+	h := sha256.New()
+	h.Write([]byte("joined packs"))
+	var b [8]byte
+	for i, stored := range p.db.Packs() {
+		if p.set.CountIn(int32(i)) == 0 {
+			continue
+		}
+		id := stored.Info().ID
+		if id == 0 || !p.set.Whole(int32(i)) {
+			return answerKey{}, false
+		}
+		binary.BigEndian.PutUint64(b[:], uint64(id))
+		h.Write(b[:])
+	}
+	return answerKey(h.Sum(nil)), true
 }
 
 // Sizes of what surrounds the entries of a pack.

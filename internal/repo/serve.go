@@ -49,7 +49,7 @@ func (u *uploader) Send(ctx context.Context, w io.Writer, f *wire.Fetch, shallow
 	if cacheable {
 		w = keep
 	}
-	out := &packer{ctx: ctx, db: g.DB(), set: sel.Objects, ofs: f.OfsDelta}
+	out := &packer{ctx: ctx, db: g.DB(), set: sel.Objects, ofs: f.OfsDelta, joins: u.v.engine.answers}
 	if f.ThinPack && f.Filter == (wire.Filter{}) {
 		out.had = sel.Had
 	}

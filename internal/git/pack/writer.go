@@ -25,8 +25,9 @@ type Written struct {
 // After an error every call returns it. It is not safe for concurrent use.
 type Writer struct {
 	w      io.Writer
-	buf    []byte // not yet written
-	sum    hash.Hash
+	buf    []byte    // not yet written
+	sum    hash.Hash // nil when known has the result
+	known  object.ID
 	offset int64  // of the next byte
 	crc    uint32 // of the current entry
 	hold   int    // bytes at the start of buf that crc covers already
@@ -63,6 +64,10 @@ func NewWriter(w io.Writer, count uint32) *Writer {
 	p.hold = headerLen
 	return p
 }
+
+// Expect tells the writer, before the first entry, which checksum the whole pack
+// will have, so that it is not computed.
+func (p *Writer) Expect(checksum object.ID) { p.sum, p.known = nil, checksum }
 
 // Offset returns where the next entry will begin.
 func (p *Writer) Offset() int64 { return p.offset }
@@ -227,7 +232,9 @@ func (p *Writer) makeRoom() error {
 
 func (p *Writer) flush() error {
 	p.crc = crc32.Update(p.crc, crc32.IEEETable, p.buf[p.hold:])
-	p.sum.Write(p.buf)
+	if p.sum != nil {
+		p.sum.Write(p.buf)
+	}
 	if _, err := p.w.Write(p.buf); err != nil {
 		p.err = &IOError{"write pack", err}
 		return p.err
@@ -249,7 +256,10 @@ func (p *Writer) Close() (object.ID, error) {
 	if p.err != nil {
 		return object.Zero, p.err
 	}
-	checksum := object.ID(p.sum.Sum(nil))
+	checksum := p.known
+	if p.sum != nil {
+		checksum = object.ID(p.sum.Sum(nil))
+	}
 	if _, err := p.w.Write(checksum[:]); err != nil {
 		p.err = &IOError{"write pack", err}
 		return object.Zero, p.err
