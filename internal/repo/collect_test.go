@@ -321,7 +321,7 @@ func TestCollectionKeepsWhatComesBetween(t *testing.T) {
 	other.engine = New(w.engine.cfg)
 	other.engine.cfg.ODB = freshODB(w)
 	w.engine.cfg.ODB = freshODB(w)
-	w.engine.views.Remove(r.ID)
+	w.engine.views = newViewCache(w.engine.cfg.CacheBytes)
 	ran := false
 	between.hook = func() {
 		ran = true
@@ -332,7 +332,7 @@ func TestCollectionKeepsWhatComesBetween(t *testing.T) {
 		t.Fatal("nothing came between")
 	}
 	w.engine.cfg.ODB = freshODB(w)
-	w.engine.views.Remove(r.ID)
+	w.engine.views = newViewCache(w.engine.cfg.CacheBytes)
 	w.clone(r.ID, w.ref(r.ID, "refs/heads/main"))
 	w.export(r.ID)
 }

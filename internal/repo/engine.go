@@ -42,7 +42,9 @@ type Config struct {
 	// GarbageGrace is how long objects stay stored after a repack found that
 	// nothing reaches them; 0 means DefaultGarbageGrace, less than 0 not at all.
 	GarbageGrace time.Duration
-	// CacheBytes bounds the memory of cached views; 0 means DefaultCacheBytes.
+	// CacheBytes bounds the memory of cached views, those left out that are larger
+	// than a quarter of it: they have four times as much. 0 means
+	// DefaultCacheBytes.
 	CacheBytes int64
 	// AnswerBytes bounds the memory of cached answers to fetches; 0 means
 	// DefaultAnswerBytes.
@@ -65,7 +67,7 @@ type Config struct {
 // concurrent use.
 type Engine struct {
 	cfg     Config
-	views   *lru.Cache[meta.RepoID, *View]
+	views   viewCache
 	flights singleflight.Group
 	answers *lru.Cache[answerKey, []byte]
 	last    *lru.Cache[lastKey, lastValue]
@@ -100,7 +102,7 @@ func New(cfg Config) *Engine {
 	return &Engine{
 		cfg:       cfg,
 		writing:   writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}, rings: rings{lru.New[meta.OrgID, knownRing](ringBytes)}},
-		views:     lru.New[meta.RepoID, *View](cfg.CacheBytes),
+		views:     newViewCache(cfg.CacheBytes),
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
 		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
@@ -114,12 +116,12 @@ const patience = 8
 // View returns an immutable view of a repository at r's version or a later one.
 // r is fresh from the metadata store.
 func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
-	near, ok := e.views.Get(r.ID)
+	near, ok := e.views.get(r.ID)
 	for n := 0; ok && near.repo.Version < r.Version && n < patience; n++ {
 		// Its own writers lay what they have just written over the view as soon as
 		// they run.
 		runtime.Gosched()
-		near, ok = e.views.Get(r.ID)
+		near, ok = e.views.get(r.ID)
 	}
 	if ok && near.repo.Version >= r.Version {
 		return near, nil
@@ -131,8 +133,8 @@ func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
 		if err != nil {
 			return nil, err
 		}
-		if now, ok := e.views.Get(r.ID); !ok || now.repo.Version < v.repo.Version {
-			e.views.Put(r.ID, v, v.bytes())
+		if now, ok := e.views.get(r.ID); !ok || now.repo.Version < v.repo.Version {
+			e.views.put(v)
 		}
 		return v, nil
 	})
@@ -206,8 +208,8 @@ func (e *Engine) refresh(ctx context.Context, r meta.Repo, near *View) (*View, b
 
 // weigh tells the cache that a view has grown.
 func (e *Engine) weigh(v *View) {
-	if now, ok := e.views.Get(v.repo.ID); ok && now == v {
-		e.views.Put(v.repo.ID, v, v.bytes())
+	if now, ok := e.views.get(v.repo.ID); ok && now == v {
+		e.views.put(v)
 	}
 }
 

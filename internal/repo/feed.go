@@ -70,7 +70,7 @@ func (e *Engine) advance(v *View, version int64, did *applied) {
 		at = made
 	}
 	if at != now {
-		e.views.Put(id, at, at.bytes())
+		e.views.put(at)
 	}
 	for later := range ahead {
 		if later <= at.repo.Version {

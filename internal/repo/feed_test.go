@@ -45,7 +45,7 @@ func TestFeed(t *testing.T) {
 	}
 	folds++
 	w.commit(id, "last", map[string]string{"a": "2"})
-	fed, ok := w.engine.views.Get(id)
+	fed, ok := w.engine.views.get(id)
 	if !ok || fed.repo.Version != 1+1+writers*commits+folds+1 {
 		t.Fatalf("the cached view is %+v, want all versions in it", fed)
 	}

@@ -34,7 +34,7 @@ func TestRefTable(t *testing.T) {
 	for version := int64(2); version < 600; version++ {
 		var entries []meta.RefLogEntry
 		for range 1 + r.IntN(8) {
-			e := meta.RefLogEntry{Version: version, Name: fmt.Sprintf("refs/heads/b%05d", r.IntN(2000)), New: id(r.IntN(4000)), At: time.Unix(version, 0)}
+			e := meta.RefLogEntry{Version: version, Name: fmt.Sprintf("refs/heads/b%05d", r.IntN(2000)), New: id(r.IntN(4000)), At: time.Unix(version, 0).UTC()}
 			if r.IntN(3) == 0 {
 				e.Name = fmt.Sprintf("refs/tags/t%d", r.IntN(50))
 				e.Peeled = id(r.IntN(4000))
@@ -63,6 +63,72 @@ func TestRefTable(t *testing.T) {
 	}
 	if table.base == newRefTable(start).base || len(table.over) > maxOver {
 		t.Errorf("%d changes lie over the base", len(table.over))
+	}
+}
+
+// TestNameList compares names, alike and not, with a sorted slice of them.
+func TestNameList(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 1))
+	for range 200 {
+		seen := map[string]bool{}
+		for range r.IntN(100) {
+			name := strings.Repeat("refs/heads/", r.IntN(30)) + fmt.Sprint(r.IntN(300)) + strings.Repeat("\xff\x00"[:r.IntN(3)], r.IntN(3))
+			seen[name] = true
+		}
+		names := slices.Sorted(maps.Keys(seen))
+		var list nameList
+		for _, name := range names {
+			list.add(name)
+		}
+		list.clip()
+		c := nameCursor{list: &list}
+		for range 2 * len(names) {
+			i := r.IntN(len(names))
+			if got := c.at(i); got != names[i] {
+				t.Fatalf("name %d is %q, want %q", i, got, names[i])
+			}
+		}
+		for _, name := range append([]string{"", "refs", "zzz", "1", "refs/heads/1", strings.Repeat("refs/heads/", 12)}, names...) {
+			want, found := slices.BinarySearch(names, name)
+			if at, ok := list.find(name); at != want || ok != found {
+				t.Fatalf("%q is found at %d, %v; want %d, %v of %q", name, at, ok, want, found, names)
+			}
+		}
+	}
+}
+
+// TestLargeView: a view that is larger than the cache for views is kept beside it,
+// and neither drives out the other.
+func TestLargeView(t *testing.T) {
+	s := repotest.NewStore(t, 64<<10)
+	small, large := s.Create(), s.Create()
+	var refs []meta.RefWrite
+	for i := range 2000 {
+		refs = append(refs, meta.RefWrite{Name: fmt.Sprintf("refs/heads/b%d", i), New: object.ID{byte(i >> 8), byte(i), 1}})
+	}
+	s.Apply(meta.Change{Org: s.Org, Repo: large, Refs: refs})
+	e := New(Config{Meta: s.Meta, ODB: s.ODB, CacheBytes: 64 << 10})
+	view := func(id meta.RepoID) *View {
+		t.Helper()
+		v, err := e.View(t.Context(), s.Row(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	a, b := view(large), view(small)
+	if a.bytes() <= 64<<10 {
+		t.Fatalf("the view takes %d bytes, which is not large", a.bytes())
+	}
+	if view(large) != a || view(small) != b || view(large) != a {
+		t.Error("a view was loaded again")
+	}
+	// One that has become small moves to the others, and back.
+	for _, v := range []*View{{repo: a.repo, refs: newRefTable(nil)}, a} {
+		e.views.put(v)
+		if got, ok := e.views.get(large); !ok || got != v || (e.views.large.Bytes() > 0) != (v == a) {
+			t.Errorf("a view of %d refs: kept %v, %d bytes of large ones", v.RefCount(), got == v, e.views.large.Bytes())
+		}
 	}
 }
 

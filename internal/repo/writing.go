@@ -59,7 +59,7 @@ func (e *Engine) row(ctx context.Context, id meta.RepoID) (meta.Repo, error) {
 
 // newest returns the newest view of v's repository that is at hand.
 func (e *Engine) newest(v *View) *View {
-	if now, ok := e.views.Get(v.repo.ID); ok && now.repo.Version > v.repo.Version {
+	if now, ok := e.views.get(v.repo.ID); ok && now.repo.Version > v.repo.Version {
 		return now
 	}
 	return v
