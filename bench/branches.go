@@ -33,15 +33,7 @@ func (b *bench) branches(rows []row, n int) error {
 		return err
 	}
 	times := b.size(3000, 1000)
-	listing := always(uploadPack(many.url, many.authorization, pkt("command=ls-refs\n", "object-format=sha1", "0001", "peel\n", "symrefs\n",
-		"ref-prefix refs/heads/"+branchName(n/2)+"\n", "0000")))(0)
-	if err := b.beside(&rows[0], func() (float64, error) {
-		t, err := alone(s.URL, times, listing)
-		if err != nil {
-			return 0, err
-		}
-		return percentile(t, 99), nil
-	}, nil); err != nil {
+	if err := b.beside(&rows[0], func() (float64, error) { return many.list(n/2, times, 99) }, nil); err != nil {
 		return err
 	}
 	if err := b.beside(&rows[1], func() (float64, error) { return many.commit(times / 5) }, func() (float64, error) { return few.commit(times / 5) }); err != nil {
@@ -51,6 +43,34 @@ func (b *bench) branches(rows []row, n int) error {
 		return err
 	}
 	rows[3].Cairn = float64(many.advertised)
+	return nil
+}
+
+// crowd measures a repository with so many ephemeral branches that their names
+// and values do not fit the cache's share for all others, beside one with 10: the
+// listing of one ref, a commit, and the server's peak memory.
+func (b *bench) crowd(rows []row, n int) error {
+	s, done, err := b.fresh()
+	if err != nil {
+		return err
+	}
+	defer done()
+	many, err := b.branchy(s, "many", n)
+	if err != nil {
+		return err
+	}
+	few, err := b.branchy(s, "few", 10)
+	if err != nil {
+		return err
+	}
+	const times = 500
+	if err := b.beside(&rows[0], func() (float64, error) { return many.list(n/2, times, 50) }, func() (float64, error) { return few.list(5, times, 50) }); err != nil {
+		return err
+	}
+	if err := b.beside(&rows[1], func() (float64, error) { return many.commit(times) }, func() (float64, error) { return few.commit(times) }); err != nil {
+		return err
+	}
+	rows[2].Cairn = peakMemory(s.PID())
 	return nil
 }
 
@@ -98,6 +118,16 @@ func (b *bench) branchy(s *harness.Server, name string, n int) (*branchy, error)
 		}
 	}
 	return r, nil
+}
+
+// list is a percentile of the times of n listings of branch number i, in ms.
+func (r *branchy) list(i, n int, percent int) (float64, error) {
+	times, err := alone(r.s.URL, n, always(uploadPack(r.url, r.authorization, pkt("command=ls-refs\n", "object-format=sha1", "0001", "peel\n", "symrefs\n",
+		"ref-prefix refs/heads/"+branchName(i)+"\n", "0000")))(0))
+	if err != nil {
+		return 0, err
+	}
+	return percentile(times, percent), nil
 }
 
 // commit is the median time of n commits on one ephemeral branch, in ms.

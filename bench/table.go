@@ -105,6 +105,12 @@ func works(quick bool) []work {
 			{Work: "  its advertisement", Unit: "B", Goal: "under 8 KiB", Target: 8 << 10, Less: true},
 		}, run: func(b *bench, r []row) error { return b.branches(r, b.size(100_000, 20_000)) }},
 
+		{name: "crowd", long: true, rows: []row{
+			{Work: "one-ref listing among " + size("300,000", "30,000") + " ephemeral branches (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
+			{Work: "  commit there (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
+			{Work: "  server's peak memory", Unit: "MB", Less: true},
+		}, run: func(b *bench, r []row) error { return b.crowd(r, b.size(300_000, 30_000)) }},
+
 		{name: "parallel", rows: []row{
 			{Work: size("50 clones at once, 500 MB each", "20 clones at once, 100 MB each"), Unit: "MB/s", Beside: backend + ", 4 at once", Goal: "not behind", Target: 1},
 			memory(512),

@@ -70,7 +70,7 @@ var Settings = []Setting{
 	{Name: "webhook-disable-after", Value: "DURATION", Default: "72h", Help: "disable a webhook endpoint when every delivery to it failed for this long", set: setDuration(func(c *Config) *time.Duration { return &c.WebhookDisableAfter }, time.Minute, 365*24*time.Hour)},
 	{Name: "max-push", Value: "SIZE", Default: "10GiB", Help: "refuse pushed packs above this size", set: setSize(func(c *Config) *int64 { return &c.MaxPush }, 1)},
 	{Name: "max-object", Value: "SIZE", Default: "5GiB", Help: "refuse objects above this size", set: setSize(func(c *Config) *int64 { return &c.MaxObject }, 1)},
-	{Name: "memory-cache", Value: "SIZE", Default: "128MiB", Help: "memory for packs, indexes and answers that are used often", set: setSize(func(c *Config) *int64 { return &c.MemoryCache }, 1<<20)},
+	{Name: "memory-cache", Value: "SIZE", Default: "128MiB", Help: "memory for packs, indexes and answers that are used often; repositories with very many refs may take as much again", set: setSize(func(c *Config) *int64 { return &c.MemoryCache }, 1<<20)},
 	{Name: "inline-pack", Value: "SIZE", Default: "64KiB", Help: "keep packs up to this size in the database, larger ones as files or objects", set: setSize(func(c *Config) *int64 { return &c.InlinePack }, 0)},
 }
 
