@@ -46,6 +46,7 @@ const (
 	Conflict          Code = "conflict"              // 409
 	DefaultBranch     Code = "default_branch"        // 409
 	Syncing           Code = "sync_in_progress"      // 409: the first import from an upstream has not ended
+	KeyReused         Code = "idempotency_mismatch"  // 409: the key came with another request
 	NoChanges         Code = "no_changes"            // 412
 	Precondition      Code = "precondition_failed"   // 412: a conditional request
 	TooLarge          Code = "payload_too_large"     // 413

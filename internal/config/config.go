@@ -52,6 +52,7 @@ type Config struct {
 	TokenGrace          time.Duration
 	UnseenGrace         time.Duration
 	GarbageGrace        time.Duration
+	KeyRetention        time.Duration
 	IdleTimeout         time.Duration
 	ShutdownWait        time.Duration
 	WebhookDisableAfter time.Duration

@@ -188,4 +188,7 @@ type Processes interface {
 	ForgetRetired(ctx context.Context, keys []string) error
 	// Idempotency returns the recorded answer for a key, or ErrNotFound.
 	Idempotency(ctx context.Context, org OrgID, key string) (Idempotency, error)
+	// PruneIdempotency drops up to limit recorded answers that were written
+	// before the given time, and returns how many there were.
+	PruneIdempotency(ctx context.Context, before time.Time, limit int) (int, error)
 }

@@ -24,6 +24,8 @@ const (
 	DefaultGrace       = 15 * time.Minute
 	DefaultCacheBytes  = 256 << 20
 	DefaultAnswerBytes = 64 << 20
+	// DefaultKeyRetention is how long answers to idempotency keys are kept.
+	DefaultKeyRetention = 24 * time.Hour
 	// DefaultGarbageGrace is how long unreachable objects are kept.
 	DefaultGarbageGrace = 14 * 24 * time.Hour
 )
@@ -42,6 +44,9 @@ type Config struct {
 	// GarbageGrace is how long objects stay stored after a repack found that
 	// nothing reaches them; 0 means DefaultGarbageGrace, less than 0 not at all.
 	GarbageGrace time.Duration
+	// KeyRetention is how long answers to requests with an idempotency key are
+	// kept; 0 means DefaultKeyRetention.
+	KeyRetention time.Duration
 	// CacheBytes bounds the memory of cached views, those left out that are larger
 	// than a quarter of it: they have four times as much. 0 means
 	// DefaultCacheBytes.
@@ -83,6 +88,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = DefaultGrace
+	}
+	if cfg.KeyRetention == 0 {
+		cfg.KeyRetention = DefaultKeyRetention
 	}
 	if cfg.GarbageGrace == 0 {
 		cfg.GarbageGrace = DefaultGarbageGrace

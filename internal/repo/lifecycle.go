@@ -25,9 +25,6 @@ type CreateRequest struct {
 	// which is asked for with it.
 	Upstream *meta.Upstream
 	Sync     *meta.Sync
-	// Record, when set, makes the row that is kept for the request's
-	// idempotency key.
-	Record func(meta.Repo) *meta.Idempotency
 }
 
 // Create makes an empty repository. Refusals are *ExistsError, *InvalidError,
@@ -61,8 +58,9 @@ func (e *Engine) newRepo(w Writer, req CreateRequest, branch string) (meta.Repo,
 // create applies a Change that makes a repository.
 func (e *Engine) create(ctx context.Context, w Writer, req CreateRequest, c meta.Change) (meta.Repo, error) {
 	c.Org, c.Repo, c.Token, c.Route, c.Subject = w.Org, c.CreateRepo.ID, w.Token, w.Route, w.Subject
-	if req.Record != nil {
-		c.Idempotency = req.Record(*c.CreateRepo)
+	c.Idempotency = w.Idempotency
+	if w.Created != nil {
+		c.Idempotency = w.Created(*c.CreateRepo)
 	}
 	verdict, err := e.cfg.Meta.Apply(ctx, c)
 	if err != nil {
@@ -223,7 +221,7 @@ func (e *Engine) Follow(ctx context.Context, w Writer, r meta.Repo, f meta.Follo
 
 // change applies a Change of a repository as a whole.
 func (e *Engine) change(ctx context.Context, w Writer, r meta.Repo, c meta.Change) error {
-	c.Org, c.Repo, c.Token, c.Route, c.Subject = r.Org, r.ID, w.Token, w.Route, w.Subject
+	c.Org, c.Repo, c.Token, c.Route, c.Subject, c.Idempotency = r.Org, r.ID, w.Token, w.Route, w.Subject, w.Idempotency
 	verdict, err := e.cfg.Meta.Apply(ctx, c)
 	if err != nil {
 		return fmt.Errorf("change repository: %w", err)
@@ -271,7 +269,7 @@ func (e *Engine) CreateBranch(ctx context.Context, w Writer, v *View, req Branch
 			return object.Zero, &DefaultBranchError{Branch: req.Target, Replaced: true}
 		}
 	}
-	u := Update{Refs: []RefUpdate{{Name: full, AnyOld: req.Force, New: base.ID}}}
+	u := Update{Refs: []RefUpdate{{Name: full, AnyOld: req.Force, New: base.ID}}, toMove: !req.Force}
 	if req.Record != nil {
 		u.Idempotency = req.Record(base.ID)
 	}
@@ -290,7 +288,7 @@ func (e *Engine) DeleteBranch(ctx context.Context, w Writer, v *View, short stri
 	if err != nil {
 		return object.Zero, err
 	}
-	out, err := e.Update(ctx, w, v, Update{Refs: []RefUpdate{{Name: full, AnyOld: true}}})
+	out, err := e.Update(ctx, w, v, Update{Refs: []RefUpdate{{Name: full, AnyOld: true}}, toMove: true})
 	if err != nil {
 		return object.Zero, err
 	}

@@ -27,19 +27,34 @@ type SweepResult struct {
 	Retired int // published once and used by nobody any more
 }
 
-// Sweep removes the bytes of uploads whose process is gone, and bytes retired
-// before the oldest operation of every live process began. It may run on any
-// number of processes at once.
+// Sweep removes the bytes of uploads whose process is gone, bytes retired before
+// the oldest operation of every live process began, and answers to idempotency
+// keys that have been kept long enough. It may run on any number of processes at
+// once.
 func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
 	var res SweepResult
 	live, err := e.cfg.Meta.Processes(ctx)
 	if err != nil {
 		return res, fmt.Errorf("sweep: %w", err)
 	}
-	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res))
+	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res), e.pruneKeys(ctx))
 	e.figures.sweptUploads.Add(int64(res.Uploads))
 	e.figures.sweptPacks.Add(int64(res.Retired))
 	return res, err
+}
+
+// pruneKeys drops old answers to idempotency keys.
+func (e *Engine) pruneKeys(ctx context.Context) error {
+	before := e.cfg.Clock().Add(-e.cfg.KeyRetention)
+	for {
+		n, err := e.cfg.Meta.PruneIdempotency(ctx, before, sweepBatch)
+		if err != nil {
+			return fmt.Errorf("prune idempotency keys: %w", err)
+		}
+		if n < sweepBatch {
+			return nil
+		}
+	}
 }
 
 // oldestOperation is a time before which no running operation of a process

@@ -45,7 +45,7 @@ func (e *Engine) CreateTag(ctx context.Context, w Writer, v *View, req TagReques
 	if err != nil {
 		return object.Zero, err
 	}
-	u := Update{Refs: []RefUpdate{{Name: full, New: at.ID}}}
+	u := Update{Refs: []RefUpdate{{Name: full, New: at.ID}}, toMove: true}
 	if req.Record != nil {
 		u.Idempotency = req.Record(at.ID)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) DeleteTag(ctx context.Context, w Writer, v *View, short string)
 	if err != nil {
 		return err
 	}
-	out, err := e.Update(ctx, w, v, Update{Refs: []RefUpdate{{Name: full, AnyOld: true}}})
+	out, err := e.Update(ctx, w, v, Update{Refs: []RefUpdate{{Name: full, AnyOld: true}}, toMove: true})
 	if err == nil && len(out.Moved) == 0 {
 		return &NotFoundError{What: "tag", Name: clip(short)}
 	}

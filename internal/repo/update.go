@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,11 @@ type Writer struct {
 	Policies policy.List
 	// Route says what the change came through, for the ref log.
 	Route string
+	// Idempotency is the row that is kept for the request's idempotency key,
+	// where the request itself makes none.
+	Idempotency *meta.Idempotency
+	// Created makes that row for a request that makes a repository.
+	Created func(meta.Repo) *meta.Idempotency
 }
 
 // RefUpdate asks that one ref gets the value New (zero: none).
@@ -55,6 +61,10 @@ type Update struct {
 	// Untidy says that Pack holds objects that none of New reaches.
 	Untidy      bool
 	Idempotency *meta.Idempotency
+
+	// toMove says that nothing is written, and nothing recorded, when every ref
+	// has its new value already.
+	toMove bool
 
 	ending    *ending                      // of a sync, nil for none
 	pending   *odb.Pack                    // Pack as it is read before it is visible
@@ -89,7 +99,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		if err != nil {
 			return Outcome{}, err
 		}
-		if len(moved) == 0 && change.Idempotency == nil && change.Follow == nil {
+		if len(moved) == 0 && (change.Idempotency == nil || u.toMove) && change.Follow == nil {
 			return Outcome{Version: v.Repo().Version}, nil
 		}
 		if !e.holdsLease() {
@@ -135,7 +145,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 // plan decides an update against one view and returns the Change that makes it.
 func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Change, []RefUpdate, error) {
 	r := v.Repo()
-	c := meta.Change{Org: r.Org, Repo: r.ID, Token: w.Token, Route: w.Route, Subject: w.Subject, Untidy: u.Untidy, Idempotency: u.Idempotency}
+	c := meta.Change{Org: r.Org, Repo: r.ID, Token: w.Token, Route: w.Route, Subject: w.Subject, Untidy: u.Untidy, Idempotency: cmp.Or(u.Idempotency, w.Idempotency)}
 	rules, err := e.rules.of(ctx, e.cfg.Meta, r)
 	if err != nil {
 		return c, nil, err

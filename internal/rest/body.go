@@ -18,6 +18,7 @@ type body struct {
 	control *http.ResponseController
 	idle    time.Duration
 
+	copy     io.Writer // gets what is read, unless nil; it never fails
 	received int64
 	readAt   time.Time // when the deadline was moved last
 	until    time.Time // no deadline goes beyond it, unless zero
@@ -40,6 +41,9 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.r.Body.Read(p)
 	b.received += int64(n)
+	if b.copy != nil {
+		_, _ = b.copy.Write(p[:n])
+	}
 	switch {
 	case err == io.EOF:
 		// From here on net/http reads ahead, to notice that the client leaves.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/refname"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/service"
@@ -57,13 +58,17 @@ func (c *call) createBranch(q api.CreateBranch) (api.CreatedBranch, error) {
 		return api.CreatedBranch{}, invalid("base_ref is missing: it says where the branch starts")
 	}
 	name := shortBranch(q.TargetBranch)
+	created := func(tip object.ID) api.CreatedBranch {
+		return api.CreatedBranch{Message: "branch created", TargetBranch: name, TargetIsEphemeral: q.TargetIsEphemeral, CommitSHA: tip.String()}
+	}
 	tip, err := c.Service.CreateBranch(c.ctx, c.access, repo.BranchRequest{
 		Target: name, TargetEphemeral: q.TargetIsEphemeral, Base: base, BaseEphemeral: q.BaseIsEphemeral, Force: q.Force,
+		Record: record(c, created),
 	})
 	if err != nil {
 		return api.CreatedBranch{}, err
 	}
-	return api.CreatedBranch{Message: "branch created", TargetBranch: name, TargetIsEphemeral: q.TargetIsEphemeral, CommitSHA: tip.String()}, nil
+	return created(tip), nil
 }
 
 func (c *call) deleteBranch(q api.DeleteBranch) (api.DeletedBranch, error) {
@@ -71,8 +76,7 @@ func (c *call) deleteBranch(q api.DeleteBranch) (api.DeletedBranch, error) {
 	if name == "" {
 		return api.DeletedBranch{}, invalid("target_branch is missing: it names the branch to delete")
 	}
-	if err := c.Service.DeleteBranch(c.ctx, c.access, name, q.Ephemeral); err != nil {
-		return api.DeletedBranch{}, err
-	}
-	return api.DeletedBranch{Name: name, TargetBranch: name, Message: "branch deleted", Ephemeral: q.Ephemeral}, nil
+	deleted := api.DeletedBranch{Name: name, TargetBranch: name, Message: "branch deleted", Ephemeral: q.Ephemeral}
+	c.keep(deleted)
+	return deleted, c.Service.DeleteBranch(c.ctx, c.access, name, q.Ephemeral)
 }

@@ -31,6 +31,7 @@ type call struct {
 	ctx     context.Context // of the operation: it ends before the call
 	control *http.ResponseController
 	body    *body
+	once    once
 
 	route  *route
 	name   string // of the repository in the path, "" for none
@@ -72,7 +73,13 @@ func (c *call) perform(ctx context.Context) (err error) {
 	if c.access, err = c.route.access.open(ctx, c.Service, token(c.r), c.name); err != nil {
 		return err
 	}
-	return c.route.op.run(c)
+	if err = c.takeKey(); err != nil {
+		return err
+	}
+	if err = c.route.op.run(c); err != nil {
+		return c.settle(err)
+	}
+	return nil
 }
 
 // token returns the token of a Bearer or Basic (any user, the password)
@@ -116,6 +123,12 @@ func (c *call) answer(status int, v any) error {
 	if err != nil {
 		return err
 	}
+	c.sendJSON(status, data)
+	return nil
+}
+
+// sendJSON ends the call with a JSON text.
+func (c *call) sendJSON(status int, data []byte) {
 	c.body.drain()
 	h := c.header()
 	h.Set("Content-Type", "application/json")
@@ -123,7 +136,6 @@ func (c *call) answer(status int, v any) error {
 	c.w.WriteHeader(status)
 	// The client may be gone; there is nobody else to tell.
 	_, _ = c.Write(append(data, '\n'))
-	return nil
 }
 
 // fail ends the call with an error. What was begun must not look complete: the
@@ -203,6 +215,7 @@ var labels = map[service.Code]string{
 	service.AlreadyExists:     "conflict",
 	service.Conflict:          "conflict",
 	service.DefaultBranch:     "conflict",
+	service.KeyReused:         "conflict",
 	service.RepositoryDeleted: "not_found",
 	service.Stale:             "precondition_failed",
 	service.Syncing:           "conflict",

@@ -36,10 +36,19 @@ func (c *call) commitPack() (api.CommitAck, error) {
 		return api.CommitAck{}, err
 	}
 	req.Contents = contents
+	if err := c.replay(); err != nil {
+		return api.CommitAck{}, err
+	}
+	req.Record = record(c, c.acknowledge)
 	res, err := c.Service.Commit(c.ctx, c.access, req)
 	if err != nil {
 		return api.CommitAck{}, err
 	}
+	return c.acknowledge(res), nil
+}
+
+// acknowledge describes a commit that was made.
+func (c *call) acknowledge(res repo.CommitResult) api.CommitAck {
 	return api.CommitAck{
 		Commit: api.CommitInfo{
 			CommitSHA: res.Commit.String(), TreeSHA: res.Tree.String(), TargetBranch: c.branch,
@@ -49,7 +58,7 @@ func (c *call) commitPack() (api.CommitAck, error) {
 			Branch: c.branch, TargetBranch: c.branch, OldSHA: res.Old.String(), NewSHA: res.Commit.String(),
 			Success: true, Status: "ok",
 		},
-	}, nil
+	}
 }
 
 // description is the metadata of a commit with the files as they were sent:

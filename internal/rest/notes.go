@@ -103,15 +103,23 @@ func (c *call) changeNote(q api.DeleteNote, action repo.NoteAction, text string)
 		return err
 	}
 	out := api.NoteUpdate{SHA: target.Object.String(), TargetRef: req.Ref, NotesRef: req.Ref}
+	written := func(res repo.NoteResult) api.NoteUpdate {
+		done := out
+		done.NewRefSHA, done.Result = res.New.String(), api.NoteResult{Success: true, Status: "ok"}
+		if !res.Old.IsZero() {
+			done.BaseCommit = res.Old.String()
+		}
+		return done
+	}
+	req.Record = record(c, written)
 	res, err := c.Service.WriteNote(c.ctx, c.access, target, req)
-	if err != nil {
+	if err == nil {
+		return c.conclude(http.StatusOK, written(res))
+	}
+	if err = c.settle(err); err != nil {
 		return c.refuseNote(out, target.Tip, err)
 	}
-	out.NewRefSHA, out.Result = res.New.String(), api.NoteResult{Success: true, Status: "ok"}
-	if !res.Old.IsZero() {
-		out.BaseCommit = res.Old.String()
-	}
-	return c.answer(http.StatusOK, out)
+	return nil
 }
 
 // refuseNote tells why a note was not changed.

@@ -40,16 +40,22 @@ func (c *call) addSigningKey(q api.AddSigningKey) (api.SigningKey, error) {
 	if req.NotAfter, err = moment("not_after", q.NotAfter); err != nil {
 		return api.SigningKey{}, err
 	}
-	key, err := c.Service.AddSigningKey(c.ctx, c.access, req)
-	return describeSigningKey(key), err
+	key, err := req.Row()
+	if err != nil {
+		return api.SigningKey{}, err
+	}
+	added := describeSigningKey(key)
+	c.keep(added)
+	return added, c.Service.AddSigningKey(c.ctx, c.access, key)
 }
 
 func (c *call) removeSigningKey(q api.RemoveSigningKey) (api.RemovedSigningKey, error) {
 	if q.Fingerprint == "" {
 		return api.RemovedSigningKey{}, invalid("fingerprint is missing: it names the key to remove")
 	}
-	err := c.Service.RemoveSigningKey(c.ctx, c.access, q.Fingerprint)
-	return api.RemovedSigningKey{Fingerprint: q.Fingerprint, Message: "signing key removed"}, err
+	removed := api.RemovedSigningKey{Fingerprint: q.Fingerprint, Message: "signing key removed"}
+	c.keep(removed)
+	return removed, c.Service.RemoveSigningKey(c.ctx, c.access, q.Fingerprint)
 }
 
 // moment reads a time that may be absent.

@@ -28,6 +28,10 @@ func (c *call) createRepo(q api.CreateRepo) (api.CreatedRepo, error) {
 	if q.RepoName != nil && *q.RepoName != c.access.Principal.Repo {
 		return api.CreatedRepo{}, invalid("repo_name is %.80q and the token is for %.80q: they must be equal", *q.RepoName, c.access.Principal.Repo)
 	}
+	created := func(r meta.Repo) api.CreatedRepo {
+		return api.CreatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}
+	}
+	c.access.Created = record(c, created)
 	var r meta.Repo
 	var err error
 	if b := q.BaseRepo; b != nil {
@@ -40,7 +44,7 @@ func (c *call) createRepo(q api.CreateRepo) (api.CreatedRepo, error) {
 	if err != nil {
 		return api.CreatedRepo{}, err
 	}
-	return api.CreatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, HTTPURL: c.cloneURL(r.Name), Message: "repository created"}, nil
+	return created(r), nil
 }
 
 func describe(r meta.Repo) api.Repo {
@@ -77,11 +81,14 @@ func (c *call) updateRepo(q api.UpdateRepo) (api.UpdatedRepo, error) {
 	if q.Deployment != nil {
 		return api.UpdatedRepo{}, service.Refuse(service.Unsupported, "this server has no deployments: send default_branch only")
 	}
-	r, err := c.Service.UpdateRepo(c.ctx, c.access, shortBranch(q.DefaultBranch))
-	if err != nil {
-		return api.UpdatedRepo{}, err
+	branch := shortBranch(q.DefaultBranch)
+	r := c.access.Repo
+	updated := api.UpdatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, DefaultBranch: first(branch, r.DefaultBranch)}
+	if branch != r.DefaultBranch && branch != "" {
+		c.keep(updated)
 	}
-	return api.UpdatedRepo{RepoID: service.RepoID(r.ID), RepoName: r.Name, DefaultBranch: r.DefaultBranch}, nil
+	_, err := c.Service.UpdateRepo(c.ctx, c.access, branch)
+	return updated, err
 }
 
 func (c *call) lookUpRepo(q api.LookUpRepo) (api.RepoURL, error) {
@@ -120,13 +127,12 @@ func (c *call) listRepos(q api.ListRepos) (api.RepoList, error) {
 
 func (c *call) deleteRepo(api.None) (api.DeletedRepo, error) {
 	r := c.access.Repo
-	if err := c.Service.DeleteRepo(c.ctx, c.access); err != nil {
-		return api.DeletedRepo{}, err
-	}
-	return api.DeletedRepo{
+	deleted := api.DeletedRepo{
 		RepoID: service.RepoID(r.ID), RepoName: r.Name,
 		Message: fmt.Sprintf("deletion of repository %s initiated; its storage is freed in the background", r.Name),
-	}, nil
+	}
+	c.keep(deleted)
+	return deleted, c.Service.DeleteRepo(c.ctx, c.access)
 }
 
 func (c *call) getProtections(api.None) (api.Protections, error) {
@@ -150,10 +156,9 @@ func (c *call) setProtections(q api.Protections) (api.Protections, error) {
 		}
 		rules = append(rules, rule)
 	}
-	if err := c.Service.SetProtections(c.ctx, c.access, rules); err != nil {
-		return api.Protections{}, err
-	}
-	return protections(rules), nil
+	set := protections(rules)
+	c.keep(set)
+	return set, c.Service.SetProtections(c.ctx, c.access, rules)
 }
 
 func protections(rules []policy.Protection) api.Protections {

@@ -20,6 +20,7 @@ type route struct {
 	access access
 	op     operation
 
+	once    bool // it takes an Idempotency-Key
 	commits bool // its refusals carry the result of a commit
 	strict  bool // members of the body that are not known are refused
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
@@ -118,11 +119,14 @@ func answers[Q, A any](status int, f func(*call, Q) (A, error)) operation {
 		if err := c.decode(&q); err != nil {
 			return err
 		}
+		if err := c.replay(); err != nil {
+			return err
+		}
 		a, err := f(c, q)
 		if err != nil {
 			return err
 		}
-		return c.answer(status, a)
+		return c.conclude(status, a)
 	}}
 }
 
@@ -133,18 +137,22 @@ func sends[Q, A any](f func(*call, Q) error) operation {
 		if err := c.decode(&q); err != nil {
 			return err
 		}
+		if err := c.replay(); err != nil {
+			return err
+		}
 		return f(c, q)
 	}}
 }
 
-// receives makes an operation that reads its body itself and answers in JSON.
+// receives makes an operation that reads its body itself and answers in JSON. Once it has
+// read the body it calls replay.
 func receives[Q, A any](status int, f func(*call) (A, error)) operation {
 	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, lines: true, run: func(c *call) error {
 		a, err := f(c)
 		if err != nil {
 			return err
 		}
-		return c.answer(status, a)
+		return c.conclude(status, a)
 	}}
 }
 
@@ -152,39 +160,39 @@ func receives[Q, A any](status int, f func(*call) (A, error)) operation {
 func routes() []*route {
 	const get, head, post, put, patch, del = http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	return []*route{
-		{name: "repos.create", method: post, legacy: "repos", path: "repos",
+		{name: "repos.create", method: post, once: true, legacy: "repos", path: "repos",
 			access: creates(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createRepo)},
 		{name: "repos.list", method: get, legacy: "repos", path: "repos",
 			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).listRepos)},
 		{name: "repos.get", method: get, legacy: "repo", path: "repos/{r}",
 			access: describes(auth.GitRead), op: answers(http.StatusOK, (*call).getRepo)},
-		{name: "repos.update", method: patch, legacy: "repo", path: "repos/{r}",
+		{name: "repos.update", method: patch, once: true, legacy: "repo", path: "repos/{r}",
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateRepo)},
 		{name: "repos.lookup", method: get, path: "repo-urls/{id}",
 			access: ofOrg(auth.OrgRead), op: answers(http.StatusOK, (*call).lookUpRepo)},
-		{name: "repos.delete", method: del, legacy: "repos/delete", path: "repos/{r}",
+		{name: "repos.delete", method: del, once: true, legacy: "repos/delete", path: "repos/{r}",
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteRepo)},
 		{name: "protections.get", method: get, path: "repos/{r}/protections",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getProtections)},
-		{name: "protections.set", method: put, path: "repos/{r}/protections", strict: true,
+		{name: "protections.set", method: put, once: true, path: "repos/{r}/protections", strict: true,
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).setProtections)},
 
 		{name: "signing_keys.list", method: get, path: "org/signing-keys",
 			access: ofOrg(auth.OrgRead, auth.OrgAdmin), op: answers(http.StatusOK, (*call).listSigningKeys)},
-		{name: "signing_keys.add", method: post, path: "org/signing-keys", strict: true,
+		{name: "signing_keys.add", method: post, once: true, path: "org/signing-keys", strict: true,
 			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusCreated, (*call).addSigningKey)},
-		{name: "signing_keys.remove", method: del, path: "org/signing-keys", strict: true,
+		{name: "signing_keys.remove", method: del, once: true, path: "org/signing-keys", strict: true,
 			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusOK, (*call).removeSigningKey)},
 
 		{name: "credentials.create", method: post, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials",
 			access: changes(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createCredential)},
 		{name: "credentials.update", method: put, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
 			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateCredential)},
-		{name: "credentials.delete", method: del, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
+		{name: "credentials.delete", method: del, once: true, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
 			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteCredential)},
-		{name: "upstream.pull", method: post, legacy: "repos/pull-upstream", path: "repos/{r}/pull-upstream",
+		{name: "upstream.pull", method: post, once: true, legacy: "repos/pull-upstream", path: "repos/{r}/pull-upstream",
 			access: changes(auth.GitWrite), op: answers(http.StatusAccepted, (*call).pullUpstream)},
-		{name: "upstream.detach", method: del, legacy: "repos/base", path: "repos/{r}/base",
+		{name: "upstream.detach", method: del, once: true, legacy: "repos/base", path: "repos/{r}/base",
 			access: changes(auth.GitWrite), op: answers(http.StatusOK, (*call).detachUpstream)},
 
 		{name: "file.get", method: get, legacy: "repos/file", path: "repos/{r}/file",
@@ -204,25 +212,25 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listBranches)},
 		{name: "branches.get", method: get, legacy: "repos/branch", path: "repos/{r}/branch",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getBranch)},
-		{name: "branches.create", method: post, legacy: "repos/branches/create", path: "repos/{r}/branches/create",
+		{name: "branches.create", method: post, once: true, legacy: "repos/branches/create", path: "repos/{r}/branches/create",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createBranch)},
-		{name: "branches.delete", method: del, legacy: "repos/branches", path: "repos/{r}/branches",
+		{name: "branches.delete", method: del, once: true, legacy: "repos/branches", path: "repos/{r}/branches",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteBranch)},
 
 		{name: "tags.list", method: get, legacy: "repos/tags", path: "repos/{r}/tags",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listTags)},
 		{name: "tags.get", method: get, legacy: "repos/tag", path: "repos/{r}/tag",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getTag)},
-		{name: "tags.create", method: post, legacy: "repos/tags", path: "repos/{r}/tags",
+		{name: "tags.create", method: post, once: true, legacy: "repos/tags", path: "repos/{r}/tags",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createTag)},
-		{name: "tags.delete", method: del, legacy: "repos/tags", path: "repos/{r}/tags/{tag}",
+		{name: "tags.delete", method: del, once: true, legacy: "repos/tags", path: "repos/{r}/tags/{tag}",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteTag)},
 
 		{name: "notes.get", method: get, legacy: "repos/notes", path: "repos/{r}/notes",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getNote)},
-		{name: "notes.write", method: post, legacy: "repos/notes", path: "repos/{r}/notes",
+		{name: "notes.write", method: post, once: true, legacy: "repos/notes", path: "repos/{r}/notes",
 			access: writes(auth.GitWrite), op: sends[api.WriteNote, api.NoteUpdate]((*call).writeNote)},
-		{name: "notes.delete", method: del, legacy: "repos/notes", path: "repos/{r}/notes",
+		{name: "notes.delete", method: del, once: true, legacy: "repos/notes", path: "repos/{r}/notes",
 			access: writes(auth.GitWrite), op: sends[api.DeleteNote, api.NoteUpdate]((*call).deleteNote)},
 		{name: "notes.refs", method: get, legacy: "repos/notes/refs", path: "repos/{r}/notes/refs",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listNotesRefs)},
@@ -231,7 +239,7 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listCommits)},
 		{name: "commits.get", method: get, legacy: "repos/commit", path: "repos/{r}/commit",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).getCommit)},
-		{name: "commits.pack", method: post, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
+		{name: "commits.pack", method: post, once: true, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
 
 		{name: "events.list", method: get, path: "events", rows: true,

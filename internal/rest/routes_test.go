@@ -445,7 +445,7 @@ func TestMatch(t *testing.T) {
 func TestCodesAreDocumented(t *testing.T) {
 	codes := []api.Code{
 		api.Invalid, api.Unsupported, api.Unauthorized, api.ScopeMissing, api.Denied, api.NotFound, api.RepositoryMissing,
-		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.DefaultBranch,
+		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.DefaultBranch, api.KeyReused,
 		api.Syncing, api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
 	}
 	for code := range labels {

@@ -61,11 +61,14 @@ func (c *call) createTag(q api.CreateTag) (api.CreatedTag, error) {
 		ref = q.Target
 	}
 	name := shortTag(q.Name)
-	id, err := c.Service.CreateTag(c.ctx, c.access, repo.TagRequest{Name: name, Ref: ref})
+	created := func(id object.ID) api.CreatedTag {
+		return api.CreatedTag{Name: name, SHA: id.String(), Message: "tag created"}
+	}
+	id, err := c.Service.CreateTag(c.ctx, c.access, repo.TagRequest{Name: name, Ref: ref, Record: record(c, created)})
 	if err != nil {
 		return api.CreatedTag{}, err
 	}
-	return api.CreatedTag{Name: name, SHA: id.String(), Message: "tag created"}, nil
+	return created(id), nil
 }
 
 func (c *call) deleteTag(q api.DeleteTag) (api.DeletedTag, error) {
@@ -73,8 +76,7 @@ func (c *call) deleteTag(q api.DeleteTag) (api.DeletedTag, error) {
 	if name == "" {
 		return api.DeletedTag{}, invalid("name is missing: it names the tag to delete")
 	}
-	if err := c.Service.DeleteTag(c.ctx, c.access, name); err != nil {
-		return api.DeletedTag{}, err
-	}
-	return api.DeletedTag{Name: name, Message: "tag deleted"}, nil
+	deleted := api.DeletedTag{Name: name, Message: "tag deleted"}
+	c.keep(deleted)
+	return deleted, c.Service.DeleteTag(c.ctx, c.access, name)
 }

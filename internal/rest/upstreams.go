@@ -106,13 +106,20 @@ func (c *call) deleteCredential(q api.DeleteCredential) (api.Done, error) {
 	if q.ID == "" {
 		return api.Done{}, invalid("id is missing: it names the credential to delete")
 	}
+	c.keep(api.Done{})
 	return api.Done{}, c.Service.DeleteCredential(c.ctx, c.access, q.ID)
 }
 
 func (c *call) pullUpstream(api.PullUpstream) (api.Done, error) {
-	return api.Done{Message: "Repository sync initiated successfully"}, c.Service.PullUpstream(c.ctx, c.access)
+	done := api.Done{Message: "Repository sync initiated successfully"}
+	c.keep(done)
+	return done, c.Service.PullUpstream(c.ctx, c.access)
 }
 
 func (c *call) detachUpstream(api.None) (api.Done, error) {
-	return api.Done{Message: "repository detached"}, c.Service.DetachUpstream(c.ctx, c.access)
+	done := api.Done{Message: "repository detached"}
+	if c.access.Repo.Following != meta.NotFollowing {
+		c.keep(done)
+	}
+	return done, c.Service.DetachUpstream(c.ctx, c.access)
 }

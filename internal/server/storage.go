@@ -138,6 +138,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		Process:      process,
 		Grace:        grace,
 		GarbageGrace: garbage,
+		KeyRetention: cfg.KeyRetention,
 		CacheBytes:   cfg.MemoryCache / 4,
 		AnswerBytes:  cfg.MemoryCache / 4,
 		Limits:       repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},

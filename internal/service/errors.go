@@ -35,6 +35,7 @@ const (
 	Conflict          Code = "conflict"
 	DefaultBranch     Code = "default_branch"
 	Syncing           Code = "sync_in_progress"
+	KeyReused         Code = "idempotency_mismatch"
 	NoChanges         Code = "no_changes"
 	Precondition      Code = "precondition_failed"
 	TooLarge          Code = "payload_too_large"
@@ -61,6 +62,7 @@ var statuses = map[Code]int{
 	Conflict:          409,
 	DefaultBranch:     409,
 	Syncing:           409,
+	KeyReused:         409,
 	NoChanges:         412,
 	Precondition:      412,
 	TooLarge:          413,

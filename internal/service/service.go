@@ -69,6 +69,11 @@ type Access struct {
 	Principal *auth.Principal
 	Org       meta.Org
 	Repo      meta.Repo
+	// Idempotency is the row that is kept for the request's idempotency key with
+	// the Change that the request makes; nil for none.
+	Idempotency *meta.Idempotency
+	// Created makes that row for a request that makes a repository.
+	Created func(meta.Repo) *meta.Idempotency
 }
 
 // Writer says who writes, for the function that changes refs. Route names what
@@ -81,6 +86,9 @@ func (a *Access) Writer(route string) repo.Writer {
 		Token:    &meta.TokenStamp{IssuedAt: a.Principal.IssuedAt, Subject: a.Principal.Subject, Thread: a.Principal.Thread},
 		Policies: a.Principal.Policies,
 		Route:    route,
+
+		Idempotency: a.Idempotency,
+		Created:     a.Created,
 	}
 }
 

@@ -30,8 +30,8 @@ type SigningKeyRequest struct {
 	NotBefore, NotAfter time.Time
 }
 
-// row checks the request.
-func (r SigningKeyRequest) row() (meta.SigningKey, error) {
+// Row checks the request and returns the row that it makes, but for its time.
+func (r SigningKeyRequest) Row() (meta.SigningKey, error) {
 	key, err := signature.ParseKey([]byte(r.Text))
 	if err != nil {
 		return meta.SigningKey{}, &Error{Code: Invalid, Message: "the key cannot be used: " + err.Error(), Err: err}
@@ -53,20 +53,13 @@ func (r SigningKeyRequest) row() (meta.SigningKey, error) {
 	}, nil
 }
 
-// putSigningKey returns the Change that registers a key, and its row.
-func putSigningKey(ctx context.Context, store meta.Store, org meta.Org, req SigningKeyRequest) (meta.Change, meta.SigningKey, error) {
-	row, err := req.row()
-	if err != nil {
-		return meta.Change{}, row, err
+// mayAdd refuses a key that would be one too many.
+func mayAdd(ctx context.Context, store meta.Store, org meta.OrgID) error {
+	rows, err := store.SigningKeys(ctx, org)
+	if err == nil && len(rows) >= maxSigningKeys {
+		err = Refuse(Conflict, "the org has %d signing keys, which is the most that one may have", len(rows))
 	}
-	rows, err := store.SigningKeys(ctx, org.ID)
-	if err != nil {
-		return meta.Change{}, row, err
-	}
-	if len(rows) >= maxSigningKeys {
-		return meta.Change{}, row, Refuse(Conflict, "the org has %d signing keys, which is the most that one may have", len(rows))
-	}
-	return meta.Change{Org: org.ID, PutSigningKey: &row}, row, nil
+	return err
 }
 
 // SigningKeys lists the keys that verify commits in the org.
@@ -75,12 +68,11 @@ func (s *Service) SigningKeys(ctx context.Context, a *Access) ([]meta.SigningKey
 }
 
 // AddSigningKey registers a key, or gives a registered one new bounds.
-func (s *Service) AddSigningKey(ctx context.Context, a *Access, req SigningKeyRequest) (meta.SigningKey, error) {
-	c, row, err := putSigningKey(ctx, s.Meta, a.Org, req)
-	if err != nil {
-		return row, err
+func (s *Service) AddSigningKey(ctx context.Context, a *Access, key meta.SigningKey) error {
+	if err := mayAdd(ctx, s.Meta, a.Org.ID); err != nil {
+		return err
 	}
-	return row, s.changeOrg(ctx, a, "POST org/signing-keys", c)
+	return s.changeOrg(ctx, a, "POST org/signing-keys", meta.Change{Org: a.Org.ID, PutSigningKey: &key})
 }
 
 // RemoveSigningKey forgets a key by its fingerprint: nothing that it signed
@@ -92,7 +84,7 @@ func (s *Service) RemoveSigningKey(ctx context.Context, a *Access, fingerprint s
 // changeOrg applies a Change of the org alone.
 func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta.Change) error {
 	w := a.Writer(route)
-	c.Token, c.Subject, c.Route = w.Token, w.Subject, w.Route
+	c.Token, c.Subject, c.Route, c.Idempotency = w.Token, w.Subject, w.Route, w.Idempotency
 	v, err := s.Meta.Apply(ctx, c)
 	if err != nil {
 		return fmt.Errorf("change org: %w", err)
@@ -114,15 +106,18 @@ func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta
 // AddSigningKey registers a key that verifies commits in an org's repositories,
 // or gives a registered one new bounds.
 func (o *Operator) AddSigningKey(ctx context.Context, org string, req SigningKeyRequest) (meta.SigningKey, error) {
-	row, err := o.Org(ctx, org)
-	if err != nil {
-		return meta.SigningKey{}, err
-	}
-	c, key, err := putSigningKey(ctx, o.Meta, row, req)
+	key, err := req.Row()
 	if err != nil {
 		return key, err
 	}
-	return key, o.change(ctx, org, func(change *meta.Change) { change.PutSigningKey = c.PutSigningKey })
+	row, err := o.Org(ctx, org)
+	if err != nil {
+		return key, err
+	}
+	if err := mayAdd(ctx, o.Meta, row.ID); err != nil {
+		return key, err
+	}
+	return key, o.change(ctx, org, func(c *meta.Change) { c.PutSigningKey = &key })
 }
 
 // SigningKeys lists the keys that verify commits in an org.

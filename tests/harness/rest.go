@@ -59,6 +59,15 @@ func (a Answer) Text(keys ...string) string {
 
 // Do sends one request. A nil client is one of its own.
 func (s *Server) Do(client *http.Client, method, path, token, contentType string, body []byte) (Answer, error) {
+	header := http.Header{}
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+	return s.DoWith(client, method, path, token, body, header)
+}
+
+// DoWith is Do with headers.
+func (s *Server) DoWith(client *http.Client, method, path, token string, body []byte, header http.Header) (Answer, error) {
 	if client == nil {
 		client = s.HTTP()
 		defer client.CloseIdleConnections()
@@ -67,11 +76,9 @@ func (s *Server) Do(client *http.Client, method, path, token, contentType string
 	if err != nil {
 		return Answer{}, err
 	}
+	req.Header = header
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	if contentType != "" {
-		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -129,6 +129,20 @@ func testIdempotency(t *testing.T, open Open) {
 	// Keys belong to an org.
 	beta := f.newOrg("beta")
 	f.apply(meta.Change{Org: beta, Idempotency: &meta.Idempotency{Key: "key"}})
+	// The oldest go first.
+	clock.advance(time.Hour)
+	f.apply(meta.Change{Idempotency: &meta.Idempotency{Key: "late"}})
+	for _, want := range []int{1, 1, 0} {
+		if n := must(f.PruneIdempotency(f.ctx, clock.now(), 1))(t); n != want {
+			t.Errorf("pruned %d keys, want %d", n, want)
+		}
+	}
+	_, err = f.Idempotency(f.ctx, f.org, "key")
+	f.wantErr(err, meta.ErrNotFound)
+	if row := must(f.Idempotency(f.ctx, f.org, "late"))(t); row.Key != "late" {
+		t.Errorf("kept %+v", row)
+	}
+	f.apply(meta.Change{Idempotency: &meta.Idempotency{Key: "key"}}) // free again
 }
 
 func testIdempotencyRace(t *testing.T, open Open) {

@@ -126,6 +126,17 @@ func (s *Store) ForgetRetired(ctx context.Context, keys []string) error {
 	})
 }
 
+// PruneIdempotency implements meta.Store.
+func (s *Store) PruneIdempotency(ctx context.Context, before time.Time, limit int) (n int, err error) {
+	err = s.lanes.do(ctx, s.engine.lane(nil), &job{alone: true, stmts: func(int64) []stmt {
+		n = 0
+		return []stmt{{`DELETE FROM idempotency WHERE (org, idem_key) IN
+			(SELECT org, idem_key FROM idempotency WHERE at < $1 ORDER BY at LIMIT $2) RETURNING idem_key`,
+			[]any{unixMicro(before), limit}, func(scanFunc) error { n++; return nil }}}
+	}})
+	return n, err
+}
+
 const selectIdempotency = `SELECT status, at, request, body FROM idempotency WHERE org = $1 AND idem_key = $2`
 
 func scanIdempotency(key string, scan scanFunc) (meta.Idempotency, error) {

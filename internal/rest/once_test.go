@@ -1,0 +1,212 @@
+package rest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// unkept are the routes that are no GET and keep no answers, and why.
+var unkept = map[string]string{
+	"archive.post":       "it changes nothing",
+	"credentials.create": "a second one is refused",
+	"credentials.update": "to do it twice is to do it once",
+	"webhooks.create":    "its answer has a secret, which is kept sealed only",
+	"webhooks.rotate":    "its answer has a secret, which is kept sealed only",
+	"webhooks.update":    "to do it twice is to do it once",
+	"webhooks.delete":    "to do it twice is to do it once",
+	"webhooks.ping":      "it changes nothing",
+	"webhooks.redeliver": "it changes nothing",
+}
+
+// writesOnce lists the routes that take an Idempotency-Key.
+func writesOnce(t *testing.T) []*route {
+	var list []*route
+	for _, r := range routes() {
+		switch {
+		case r.method == http.MethodGet || r.method == http.MethodHead:
+			if r.once {
+				t.Errorf("%s takes a key and is a %s", r.name, r.method)
+			}
+		case r.once:
+			list = append(list, r)
+		case unkept[r.name] == "":
+			t.Errorf("%s changes something and keeps no answers: set once, and have the answer recorded with its Change (see branches.create)", r.name)
+		}
+	}
+	return list
+}
+
+// events counts what was written to the outbox.
+func (s *stack) events() int {
+	s.t.Helper()
+	gate, err := s.meta.Gate(s.t.Context(), meta.GateQuery{Org: "acme"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	rows, err := s.meta.Events(s.t.Context(), gate.Org.ID, 0, 1000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(rows)
+}
+
+// TestEachRouteOnce sends a sample of each changing route ten times at once, and
+// once more later, all with one key.
+func TestEachRouteOnce(t *testing.T) {
+	for _, r := range writesOnce(t) {
+		for i, q := range samples[r.name] {
+			t.Run(fmt.Sprintf("%s/%d", r.name, i), func(t *testing.T) {
+				s := newStack(t)
+				populate(s)
+				repo := populated
+				if r.name == "repos.create" {
+					repo = "team/new"
+				}
+				path, token := with(r.paths(repo)[0], q.query), s.full(repo)
+				before := s.events()
+				answers := make([]answer, 10)
+				var all sync.WaitGroup
+				for n := range answers {
+					all.Go(func() { answers[n] = s.do(r.method, path, token, q.body, keyHeader, "key-1") })
+				}
+				all.Wait()
+				after, state := s.events(), s.state()
+				answers = append(answers, s.do(r.method, path, token, q.body, keyHeader, "key-1"))
+				if answers[0].status >= 300 && (i > 0 || r.name == "upstream.pull") && s.events() == before {
+					return // a sample of a refusal, which is not kept
+				}
+				first := 0
+				for _, a := range answers {
+					if a.status >= 300 || a.status != answers[0].status || !bytes.Equal(a.body, answers[0].body) {
+						t.Errorf("%d %s, and %d %s", a.status, a.body, answers[0].status, answers[0].body)
+					}
+					if a.header.Get(replayedHeader) == "" {
+						first++
+					}
+				}
+				if first != 1 {
+					t.Errorf("%d requests were made, want one", first)
+				}
+				if after-before > 1 || s.events() != after || s.state() != state {
+					t.Errorf("%d events, then %d; state\n%s\nthen\n%s", after-before, s.events()-after, state, s.state())
+				}
+				// Another body, or another query, is another request.
+				join := "?"
+				if strings.Contains(path, "?") {
+					join = "&"
+				}
+				other := s.do(r.method, path+join+"x=y", token, q.body, keyHeader, "key-1")
+				checkRefusal(t, r, other, http.StatusConflict, api.KeyReused)
+				if s.state() != state {
+					t.Error("a refused key has changed something")
+				}
+			})
+		}
+	}
+}
+
+func TestIdempotencyKeys(t *testing.T) {
+	s := newStack(t)
+	s.create("a/b")
+	s.create("a/c")
+	token := s.full("a/b")
+	commit := func(token, key, text string) answer {
+		return s.do("POST", "/api/v1/repos/commit-pack", token, commitBody(nil, map[string]string{"f": text}), keyHeader, key)
+	}
+	for _, key := range []string{"", " ", "a b", "é", strings.Repeat("x", 256)} {
+		a := commit(token, key, "1")
+		if a.status != http.StatusBadRequest {
+			t.Errorf("key %q: %d %s", key, a.status, a.body)
+		}
+	}
+	long := strings.Repeat("x", 255)
+	first := commit(token, long, "1")
+	if first.status != http.StatusCreated || first.header.Get(replayedHeader) != "" {
+		t.Fatalf("%d %s", first.status, first.body)
+	}
+	// A later token of the same subject is the same client.
+	fresh := s.mint(s.key, auth.Claims{Org: "acme", Repo: "a/b", IssuedAt: 1_700_000_000, Expires: 4_000_000_000, Scopes: []auth.Scope{auth.GitWrite}})
+	again := commit(fresh, long, "1")
+	if again.header.Get(replayedHeader) != "true" || !bytes.Equal(again.body, first.body) || again.status != first.status {
+		t.Errorf("%d %s, want %s", again.status, again.body, first.body)
+	}
+	again.header.Del(replayedHeader)
+	for _, h := range []http.Header{again.header, first.header} {
+		h.Del("Date")
+	}
+	if !reflect.DeepEqual(again.header, first.header) {
+		t.Errorf("headers %v, want %v", again.header, first.header)
+	}
+	if a := commit(token, long, "2"); a.status != http.StatusConflict || a.error(t).Code != api.KeyReused || a.error(t).Result.Status != "conflict" {
+		t.Errorf("another body: %d %s", a.status, a.body)
+	}
+	// Another subject's and another repository's keys are others.
+	for name, claims := range map[string]auth.Claims{"repository": {Repo: "a/c"}, "thread": {Repo: "a/b", Thread: "t"}} {
+		claims.Org, claims.Scopes = "acme", []auth.Scope{auth.GitWrite}
+		if a := commit(s.mint(s.key, claims), long, "of another "+name); a.status != http.StatusCreated || a.header.Get(replayedHeader) != "" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	// Refusals are not kept.
+	stale := commitBody(map[string]any{"expected_head_sha": strings.Repeat("1", 40)}, map[string]string{"f": "3"})
+	for range 2 {
+		a := s.do("POST", "/api/v1/repos/commit-pack", token, stale, keyHeader, "stale")
+		if a.status != http.StatusConflict || a.header.Get(replayedHeader) != "" {
+			t.Errorf("stale: %d %s", a.status, a.body)
+		}
+	}
+	if a := commit(token, "stale", "3"); a.status != http.StatusCreated {
+		t.Errorf("a key of refusals: %d %s", a.status, a.body)
+	}
+	// A recorded answer is for whoever may ask.
+	if a := commit(s.token("a/b", auth.GitRead), long, "1"); a.status != http.StatusForbidden {
+		t.Errorf("without the scope: %d %s", a.status, a.body)
+	}
+	// Reads take no notice of it.
+	if a := s.do("GET", repoPath("a/b", ""), token, nil, keyHeader, long); a.status != http.StatusOK || a.header.Get(replayedHeader) != "" {
+		t.Errorf("a read: %d %s", a.status, a.body)
+	}
+	if a := s.do("GET", repoPath("a/b", ""), token, nil, keyHeader, "a b"); a.status != http.StatusOK {
+		t.Errorf("a read with a bad key: %d", a.status)
+	}
+}
+
+// TestRetryAfterSuccess retries requests that would be refused by then.
+func TestRetryAfterSuccess(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	token := s.full(populated)
+	for _, q := range []struct{ method, path, body string }{
+		{"POST", "branches/create", `{"target_branch":"once","base_ref":"main"}`},
+		{"DELETE", "branches", `{"name":"once"}`},
+		{"DELETE", "", ``},
+	} {
+		var first answer
+		for n := range 3 {
+			a := s.do(q.method, repoPath(populated, q.path), token, q.body, keyHeader, q.method+q.path)
+			if n == 0 {
+				first = a
+			}
+			if a.status != http.StatusOK || !bytes.Equal(a.body, first.body) || (a.header.Get(replayedHeader) == "true") != (n > 0) {
+				t.Errorf("%s %s, time %d: %d %v %s", q.method, q.path, n, a.status, a.header, a.body)
+			}
+		}
+	}
+	// What was not there leaves no record.
+	s.create("x/y")
+	for range 2 {
+		a := s.do("DELETE", repoPath("x/y", "branches"), s.full("x/y"), `{"name":"never"}`, keyHeader, "never")
+		if a.status != http.StatusNotFound {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+}

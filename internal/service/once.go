@@ -1,0 +1,55 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/repo"
+)
+
+// IdempotencyKey is the name under which the answer to a request with an
+// Idempotency-Key is kept: keys of other subjects and of other repositories are
+// other keys.
+func (a *Access) IdempotencyKey(key string) string {
+	sum := sha256.New()
+	for _, part := range []string{a.Principal.Repo, a.Principal.Thread, a.Principal.Subject, key} {
+		fmt.Fprintf(sum, "%d:%s", len(part), part)
+	}
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil))
+}
+
+// Recorded returns the answer that is kept under a name of IdempotencyKey, nil
+// when there is none.
+func (s *Service) Recorded(ctx context.Context, a *Access, name string) (*meta.Idempotency, error) {
+	row, err := s.Meta.Idempotency(ctx, a.Org.ID, name)
+	if errors.Is(err, meta.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the answer to an idempotency key: %w", err)
+	}
+	return &row, nil
+}
+
+// Record keeps the answer to a request that had nothing to change. When there is
+// one already the error is a *repo.ReplayError.
+func (s *Service) Record(ctx context.Context, a *Access, row *meta.Idempotency) error {
+	w := a.Writer("")
+	v, err := s.Meta.Apply(ctx, meta.Change{Org: a.Org.ID, Token: w.Token, Idempotency: row})
+	switch {
+	case err != nil:
+		return fmt.Errorf("record the answer to an idempotency key: %w", err)
+	case v.Applied:
+		return nil
+	case v.Conflict.Kind == meta.ConflictReplay:
+		return &repo.ReplayError{Recorded: *v.Conflict.Replay}
+	case v.Conflict.Kind == meta.ConflictFloor:
+		return auth.Superseded()
+	}
+	return fmt.Errorf("record the answer to an idempotency key: refused: %s", v.Conflict.Kind)
+}
