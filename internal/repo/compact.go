@@ -289,10 +289,10 @@ func (e *Engine) current(ctx context.Context, id meta.RepoID) (*View, error) {
 }
 
 // replace makes packs durable and puts them in the place of others. When some of
-// those were replaced by another process it reports false and writes nothing;
-// but where the new packs hold all that the old ones do, what is left of those
-// is replaced, as long as that is most of them. The packs are ended unless the
-// caller is to abort them.
+// those were replaced by another process, or are held by now, it reports false and
+// writes nothing; but where the new packs hold all that the old ones do, what is
+// left of those is replaced, as long as that is most of them. The packs are ended
+// unless the caller is to abort them.
 func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackReplace, made []*madePack, all bool) (bool, error) {
 	for _, m := range made {
 		row, err := m.file.Finish(ctx, m.index, m.table, m.contents)
@@ -305,6 +305,11 @@ func (e *Engine) replace(ctx context.Context, v *View, db *odb.DB, p *meta.PackR
 		}
 	}
 	r, uploads := v.repo, 1
+	// A fork that came since would keep what is replaced.
+	held, err := e.held(ctx, r.ID)
+	if err != nil || slices.ContainsFunc(p.Remove, func(id meta.PackID) bool { return held[id] }) {
+		return false, err
+	}
 	for range maxAttempts {
 		if !e.holdsLease() {
 			return false, ErrLeaseLost

@@ -194,6 +194,25 @@ func TestForkOutlives(t *testing.T) {
 	w.export(part.ID)
 }
 
+// TestForkWhileRepacked forks a repository between the look at what its packs hold
+// and their replacement: no second copy is made.
+func TestForkWhileRepacked(t *testing.T) {
+	w := newWorld(t, options{inlineLimit: 1, garbage: -1})
+	parent := w.create("parent")
+	w.commit(parent.ID, "large", map[string]string{"g": noise(rand.New(rand.NewPCG(7, 7)), 100<<10)})
+	before := w.stored(parent.ID)
+	var fork meta.Repo
+	res := w.collect(parent.ID, CollectOptions{Full: true, Progress: func(step string) {
+		if step == "repack" && fork.ID == 0 {
+			fork = w.fork(parent.ID, "fork", "")
+		}
+	}})
+	w.forget()
+	if sum := w.stored(parent.ID, fork.ID); res.Did != DidNothing || res.SharedPacks != 1 || sum != before {
+		t.Errorf("%+v; %d bytes are stored, %d before", res, sum, before)
+	}
+}
+
 // TestForkAfterEach forks a repository after each of its commits: its packs, which
 // all have others that list them, are put together only when there are many.
 func TestForkAfterEach(t *testing.T) {
