@@ -1,11 +1,16 @@
 package rest
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/cairnstate/cairn/internal/netguard"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // BenchmarkCommit writes commits of three files, each writer upon a branch of
@@ -30,6 +35,46 @@ func BenchmarkCommit(b *testing.B) {
 			wg.Wait()
 		})
 	}
+}
+
+// BenchmarkCommitWithWebhook is BenchmarkCommit with an endpoint that every
+// event is delivered to meanwhile, on the same machine.
+func BenchmarkCommitWithWebhook(b *testing.B) {
+	s := newStack(b)
+	s.create("r")
+	s.commit("r", nil, map[string]string{"f": "1"})
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer receiver.Close()
+	guard, err := netguard.New([]string{"127.0.0.1"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	sender := webhook.NewSender(nil, guard, nil)
+	endpoints := webhook.Endpoints{Meta: s.handler.Service.Meta, Guard: guard, Sender: sender}
+	if _, _, err := endpoints.Create(b.Context(), s.repo("r").Org, webhook.Spec{URL: receiver.URL, Enabled: true}); err != nil {
+		b.Fatal(err)
+	}
+	d := webhook.New(webhook.Config{
+		Feed: s.handler.Service.Feed, Sender: sender, Process: "bench", Report: func(err error) { b.Error(err) },
+	})
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.Run(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-done
+	}()
+	token := s.full("r")
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		s.write(token, "w", i)
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(d.Figures().Attempts)/float64(b.N), "deliveries/op")
 }
 
 // write makes one commit without a network.

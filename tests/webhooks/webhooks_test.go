@@ -163,7 +163,7 @@ func newWriter(t *testing.T, s *harness.Server) *writer {
 func (w *writer) commit(s *harness.Server, branch string) {
 	w.t.Helper()
 	ref := "refs/heads/" + branch
-	c := harness.Commit{Repo: "r", Branch: branch, Files: map[string]string{"f": fmt.Sprint(len(w.refs[ref]))}}
+	c := harness.Commit{Repo: "r", Branch: branch, Files: map[string]string{"f": fmt.Sprint(branch, len(w.refs[ref]))}}
 	if values := w.refs[ref]; len(values) > 0 {
 		c.Expected = values[len(values)-1]
 	} else {
