@@ -110,6 +110,18 @@ func works(quick bool) []work {
 			{Work: "  commit there (p50)", Unit: "ms", Beside: "10 branches", Goal: "1.2 x the time", Target: 1 / 1.2, Less: true},
 			{Work: "  server's peak memory", Unit: "MB", Less: true},
 		}, run: func(b *bench, r []row) error { return b.crowd(r, b.size(300_000, 30_000)) }},
+		{name: "pages", rows: []row{
+			{Work: "page of 100 among " + size("100,000", "20,000") + " branches, while others write (p50)", Unit: "ms", Goal: "under 5 ms", Target: 5, Less: true},
+			{Work: "page of 100 among " + size("100,000", "20,000") + " commits, while others write (p50)", Unit: "ms", Goal: "under 5 ms", Target: 5, Less: true},
+			{Work: "page of 1,000 among " + size("50,000", "20,000") + " files, while others write (p50)", Unit: "ms", Goal: "under 5 ms", Target: 5, Less: true},
+		}, run: func(b *bench, r []row) error {
+			return b.pages(r, b.size(100_000, 20_000), b.size(100_000, 20_000), b.size(50_000, 20_000))
+		}},
+
+		{name: "last commits", rows: []row{
+			{Work: "10,000 files with their last commits, 5,000 commits, cold", Unit: "ms", Goal: "under 1 s", Target: 1000, Less: true},
+			{Work: "  warm", Unit: "ms", Goal: "under 50 ms", Target: 50, Less: true},
+		}, run: func(b *bench, r []row) error { return b.details(r, 10_000, 5_000) }},
 
 		{name: "parallel", rows: []row{
 			{Work: size("50 clones at once, 500 MB each", "20 clones at once, 100 MB each"), Unit: "MB/s", Beside: backend + ", 4 at once", Goal: "not behind", Target: 1},
