@@ -76,6 +76,7 @@ type Engine struct {
 	flights singleflight.Group
 	answers *lru.Cache[answerKey, []byte]
 	last    *lru.Cache[lastKey, lastValue]
+	details *lru.Cache[FilesQuery, *FileDetails]
 	// histories are lists of commits that somebody is reading page by page.
 	histories *lru.Cache[historyKey, *history]
 	writing
@@ -113,6 +114,7 @@ func New(cfg Config) *Engine {
 		views:     newViewCache(cfg.CacheBytes),
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
+		details:   lru.New[FilesQuery, *FileDetails](cfg.CacheBytes / 16),
 		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
 	}
 }

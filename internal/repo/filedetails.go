@@ -14,11 +14,32 @@ type FileDetail struct {
 	Last object.ID
 }
 
-// FileDetails is a page of details. Next is the position to go on from, "" at
-// the end.
+// FileDetails is a page of details; it is shared and must not be modified.
 type FileDetails struct {
 	Files []FileDetail
-	Next  string
+	// Commits are those that Files name.
+	Commits map[object.ID]CommitBrief
+	Next    string // the position to go on from, "" at the end
+}
+
+// CommitBrief is the little of a commit that lists of files tell.
+type CommitBrief struct {
+	Author   string // name
+	When     int64  // committer date, Unix seconds
+	Encoding string // of the texts; "" is UTF-8
+	Message  string
+}
+
+// bytes estimates the memory of the page.
+func (d *FileDetails) bytes() int64 {
+	n := int64(256)
+	for i := range d.Files {
+		n += 80 + int64(len(d.Files[i].Path))
+	}
+	for _, c := range d.Commits {
+		n += 160 + int64(len(c.Author)+len(c.Encoding)+len(c.Message))
+	}
+	return n
 }
 
 // pagesAhead and most bound for how many files one walk through history looks,
@@ -30,29 +51,49 @@ const (
 
 // FileDetails lists files as Files does, always recursively and without
 // directories.
-func (v *View) FileDetails(ctx context.Context, q FilesQuery) (FileDetails, error) {
+func (v *View) FileDetails(ctx context.Context, q FilesQuery) (*FileDetails, error) {
 	q.Recursive, q.Trees = true, false
+	cache := v.engine.details
+	if page, ok := cache.Get(q); ok {
+		return page, nil
+	}
+	page, err := v.fileDetails(ctx, q)
+	if err == nil {
+		cache.Put(q, page, page.bytes()+int64(len(q.Path)+len(q.After)))
+	}
+	return page, err
+}
+
+func (v *View) fileDetails(ctx context.Context, q FilesQuery) (*FileDetails, error) {
 	page, err := v.Files(ctx, q)
 	if err != nil {
-		return FileDetails{}, err
+		return nil, err
 	}
 	last, err := v.lastOf(ctx, q, page.Entries)
 	if err != nil {
-		return FileDetails{}, err
+		return nil, err
 	}
 	db, err := v.DB(ctx)
 	if err != nil {
-		return FileDetails{}, err
+		return nil, err
 	}
-	out := FileDetails{Files: make([]FileDetail, len(page.Entries)), Next: page.Next}
+	out := &FileDetails{Files: make([]FileDetail, len(page.Entries)), Commits: map[object.ID]CommitBrief{}, Next: page.Next}
 	for i, e := range page.Entries {
 		d := FileDetail{Entry: e, Last: last[e.Path]}
 		if e.Mode != object.ModeSubmodule {
 			if d.Size, err = db.Size(ctx, e.ID); err != nil {
-				return FileDetails{}, err
+				return nil, err
 			}
 		}
 		out.Files[i] = d
+		if _, known := out.Commits[d.Last]; known {
+			continue
+		}
+		c, err := v.Commit(ctx, d.Last)
+		if err != nil {
+			return nil, err
+		}
+		out.Commits[d.Last] = CommitBrief{Author: c.Author.Name, When: c.Committer.When, Encoding: c.Encoding, Message: c.Message}
 	}
 	return out, nil
 }

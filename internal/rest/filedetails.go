@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/cairnstate/cairn/api"
-	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/repo"
 )
 
@@ -38,29 +37,16 @@ func (c *call) listFileDetails(q api.ListFileDetails) (api.FileDetailList, error
 		list.Files = append(list.Files, api.FileDetail{
 			Path: f.Path, Type: kindOf(f.Mode), Mode: f.Mode.String(), Size: f.Size, LastCommitSHA: f.Last.String(),
 		})
-		if err := c.noteCommit(v, f.Last, list.Commits); err != nil {
-			return list, err
+	}
+	for id, about := range page.Commits {
+		list.Commits[id.String()] = api.FileCommit{
+			Author: utf8Text(about.Author, about.Encoding), Date: gitStamp(about.When), Message: strings.TrimSpace(utf8Text(about.Message, about.Encoding)),
 		}
 	}
 	if page.Next != "" {
 		list.HasMore, list.NextCursor = true, afterPath(page.Next)
 	}
 	return list, nil
-}
-
-// noteCommit describes a commit among those of a list of files.
-func (c *call) noteCommit(v *repo.View, id object.ID, commits map[string]api.FileCommit) error {
-	if _, known := commits[id.String()]; known {
-		return nil
-	}
-	d, err := v.Commit(c.ctx, id)
-	if err != nil {
-		return err
-	}
-	commits[id.String()] = api.FileCommit{
-		Author: utf8Text(d.Author.Name, d.Encoding), Date: gitStamp(d.Committer.When), Message: strings.TrimSpace(utf8Text(d.Message, d.Encoding)),
-	}
-	return nil
 }
 
 // detailsAt finds the commit to list.
