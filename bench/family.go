@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,6 +69,41 @@ func (b *bench) family(rows []row, mb, forks int) error {
 			return err
 		}
 		rows[i].compare(float64(kept)/1e6, ideal)
+	}
+	return b.orphan(&rows[4], s, forks, ideal)
+}
+
+// orphan purges the parent and clones forks.
+func (b *bench) orphan(r *row, s *harness.Server, forks int, ideal float64) error {
+	if _, err := s.Client("repo", "delete", "parent"); err != nil {
+		return err
+	}
+	if _, err := s.Operate("repo", "purge", "parent", "--org", harness.Org); err != nil {
+		return err
+	}
+	if _, err := compact(s, "--full"); err != nil {
+		return err
+	}
+	kept, err := keptBytes(s)
+	if err != nil {
+		return err
+	}
+	r.compare(float64(kept)/1e6, ideal)
+	for _, fork := range []int{0, forks / 2, forks - 1} {
+		dir := filepath.Join(b.dir, "orphan.git")
+		if _, err := git(b.dir, "", "clone", "-q", "--bare", s.Remote(harness.Grant{Repo: "fork" + strconv.Itoa(fork)}, ""), dir); err != nil {
+			return err
+		}
+		n, err := git(dir, "", "rev-list", "--count", "main")
+		if err == nil {
+			_, err = git(dir, "", "fsck", "--full", "--strict")
+		}
+		if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+			return err
+		}
+		if commits, _ := strconv.Atoi(n); commits <= familyCommits {
+			return fmt.Errorf("fork %d has %q commits without its parent", fork, n)
+		}
 	}
 	return nil
 }

@@ -138,6 +138,7 @@ func works(quick bool) []work {
 			family(size("1,000 forks of 500 MB", "50 forks of 50 MB") + ", 20 commits each"),
 			family("  after cairn gc"), family("  after cairn gc --full"),
 			{Work: "  time of both", Unit: "s", Less: true},
+			family("  after the parent's purge, three forks cloned and checked"),
 		}, run: func(b *bench, r []row) error { return b.family(r, b.size(500, 50), b.size(1000, 50)) }},
 	}
 }
