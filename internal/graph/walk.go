@@ -167,6 +167,35 @@ func (g *Graph) MergeBases(ctx context.Context, a, b object.ID) ([]object.ID, er
 	return ids, nil
 }
 
+// Ahead returns how many commits a reaches and b does not.
+func (g *Graph) Ahead(ctx context.Context, a, b object.ID) (int, error) {
+	na, err := g.mustNode(a)
+	if err != nil {
+		return 0, err
+	}
+	nb, err := g.mustNode(b)
+	if err != nil {
+		return 0, err
+	}
+	q := newFrontier(g)
+	q.push(na, isWanted)
+	q.push(nb, isHad)
+	count := 0
+	for steps := 0; q.wanted > 0; steps++ {
+		if steps%checkEvery == 0 && ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		n, c := q.pop()
+		if c == isWanted {
+			count++
+		}
+		for _, p := range g.Parents(n) {
+			q.push(p, c)
+		}
+	}
+	return count, nil
+}
+
 // The colours of paintDown.
 const (
 	fromA uint8 = 1 << iota
