@@ -227,7 +227,7 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 	if err != nil {
 		return CommitResult{}, err
 	}
-	row, err := f.finish(ctx, v, at, built)
+	row, err := f.finish(ctx, v, built.commit())
 	if err != nil {
 		return CommitResult{}, err
 	}
@@ -244,10 +244,15 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 // built is a commit with the trees that it brings.
 type built struct {
 	id, tree object.ID
+	parents  []object.ID
 	time     int64 // of the committer
 	data     []byte
 	trees    []madeTree
 	known    map[object.ID]struct{} // contents that the parent's trees name
+}
+
+func (b *built) commit() graph.Commit {
+	return graph.Commit{ID: b.id, Tree: b.tree, Parents: b.parents, Time: b.time}
 }
 
 type madeTree struct {
@@ -283,6 +288,7 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 			}
 		},
 	}
+	b.parents = parents
 	tree, n, err := m.apply(ctx, base, &c.edit)
 	if err != nil {
 		return nil, fmt.Errorf("make trees: %w", err)
@@ -333,14 +339,7 @@ func (c *commit) pack(db *odb.DB, tidy bool, b *built) (*freshPack, error) {
 	for _, content := range blobs {
 		f.note(content.id)(w.AddCompressed(object.Blob, content.size, content.stream()))
 	}
-	sum, err := w.Close()
-	if err = cmp.Or(f.err, err); err != nil {
-		return f, fmt.Errorf("write pack: %w", err)
-	}
-	if f.index, err = pack.ParseIndex(pack.BuildIndex(f.entries, sum)); err != nil {
-		return f, fmt.Errorf("index pack: %w", err)
-	}
-	return f, nil
+	return f, f.close(w)
 }
 
 // freshPack is a pack that Cairn wrote.
@@ -360,15 +359,23 @@ func (f *freshPack) note(id object.ID) func(pack.Written, error) {
 	}
 }
 
-// finish makes the pack durable and returns its row.
-func (f *freshPack) finish(ctx context.Context, v *View, at start, b *built) (*meta.PackWrite, error) {
-	contents := odb.Contents{}
-	var parents []object.ID
-	if !at.parent.IsZero() {
-		parents = []object.ID{at.parent}
+// close ends the pack that w writes.
+func (f *freshPack) close(w *pack.Writer) error {
+	sum, err := w.Close()
+	if err = cmp.Or(f.err, err); err != nil {
+		return fmt.Errorf("write pack: %w", err)
 	}
+	if f.index, err = pack.ParseIndex(pack.BuildIndex(f.entries, sum)); err != nil {
+		return fmt.Errorf("index pack: %w", err)
+	}
+	return nil
+}
+
+// finish makes the pack, which brings the commit, durable and returns its row.
+func (f *freshPack) finish(ctx context.Context, v *View, commit graph.Commit) (*meta.PackWrite, error) {
+	contents := odb.Contents{}
 	if f.exact {
-		contents = odb.Contents{Exact: true, Tips: []object.ID{b.id}, Boundary: parents}
+		contents = odb.Contents{Exact: true, Tips: []object.ID{commit.ID}, Boundary: commit.Parents}
 	}
 	var table []byte
 	if f.file.Large() {
@@ -376,7 +383,6 @@ func (f *freshPack) finish(ctx context.Context, v *View, at start, b *built) (*m
 		if err != nil {
 			return nil, err
 		}
-		commit := graph.Commit{ID: b.id, Tree: b.tree, Parents: parents, Time: b.time}
 		table, err = graph.Encode(f.index, []graph.Commit{commit}, generations(near))
 		if err != nil {
 			return nil, fmt.Errorf("make commit table: %w", err)

@@ -63,6 +63,9 @@ type Config struct {
 	Scratch string
 	// Git runs the git program for repacks; nil means the one on the path.
 	Git *gitcmd.Git
+	// Tasks runs it for requests, which must not wait for repacks; nil means the
+	// one on the path.
+	Tasks *gitcmd.Git
 	// Lease is how long this process counts as alive after a heartbeat; 0 means
 	// DefaultLease.
 	Lease time.Duration
@@ -107,6 +110,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.Git == nil {
 		cfg.Git = gitcmd.New(gitcmd.Config{})
+	}
+	if cfg.Tasks == nil {
+		cfg.Tasks = gitcmd.New(gitcmd.Config{Slots: max(gitcmd.DefaultSlots, runtime.GOMAXPROCS(0))})
 	}
 	return &Engine{
 		cfg:       cfg,
