@@ -23,6 +23,7 @@ type Error struct {
 	Type   string `json:"type"`   // "about:blank"
 	// Result is there when a route that writes commits refuses.
 	Result *UpdateResult `json:"result,omitempty"`
+	*MergeRefusal
 }
 
 // Code is a stable, machine-readable kind of refusal.
@@ -44,6 +45,7 @@ const (
 	AlreadyExists     Code = "already_exists"        // 409
 	Stale             Code = "stale"                 // 409
 	Conflict          Code = "conflict"              // 409
+	MergeConflict     Code = "merge_conflict"        // 409: the sides disagree
 	DefaultBranch     Code = "default_branch"        // 409
 	Syncing           Code = "sync_in_progress"      // 409: the first import from an upstream has not ended
 	KeyReused         Code = "idempotency_mismatch"  // 409: the key came with another request

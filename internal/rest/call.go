@@ -164,6 +164,9 @@ func (c *call) fail(err error) {
 	if c.route != nil && c.route.commits {
 		e.Result = refusedUpdate(p, message, clip(c.branch))
 	}
+	if c.route != nil && c.route.merges {
+		e.MergeRefusal = refusedMerge(p)
+	}
 	if err := c.answer(p.Status(), e); err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -214,6 +217,7 @@ var labels = map[service.Code]string{
 	service.Timeout:           "timeout",
 	service.AlreadyExists:     "conflict",
 	service.Conflict:          "conflict",
+	service.MergeConflict:     "conflict",
 	service.DefaultBranch:     "conflict",
 	service.KeyReused:         "conflict",
 	service.RepositoryDeleted: "not_found",

@@ -22,6 +22,7 @@ type route struct {
 
 	once    bool // it takes an Idempotency-Key
 	commits bool // its refusals carry the result of a commit
+	merges  bool // its refusals tell what is in conflict
 	strict  bool // members of the body that are not known are refused
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
 }
@@ -216,6 +217,11 @@ func routes() []*route {
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).createBranch)},
 		{name: "branches.delete", method: del, once: true, legacy: "repos/branches", path: "repos/{r}/branches",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteBranch)},
+
+		{name: "merge", method: post, legacy: "repos/merge", path: "repos/{r}/merge", merges: true,
+			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).merge)},
+		{name: "merge.preview", method: get, legacy: "repos/merge/preview", path: "repos/{r}/merge/preview",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).previewMerge)},
 
 		{name: "tags.list", method: get, legacy: "repos/tags", path: "repos/{r}/tags",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).listTags)},

@@ -63,13 +63,19 @@ var samples = map[string][]sample{
 		{body: `{"target_branch":"new","base_ref":"main","target_is_ephemeral":true}`},
 	},
 	"branches.delete": {{body: `{"name":"old"}`}, {body: `{"target_branch":"session","ephemeral":true}`}},
-	"tags.list":       {{}, {query: "limit=1"}},
-	"tags.get":        {{query: "name=v1"}},
-	"tags.create":     {{body: `{"name":"v2","ref":"main~1"}`}, {body: `{"name":"v1","ref":"main"}`}},
-	"tags.delete":     {{body: `{"name":"v1"}`}},
-	"files.details":   {{}, {query: "limit=1&path=src"}, {query: "ref=session&ephemeral=true"}},
-	"commits.list":    {{}, {query: "path=README.md&limit=1"}, {query: "branch=session&ephemeral=true"}},
-	"notes.get":       {{query: "object_ref=main"}, {query: "sha=old&ref=reviews"}},
+	"merge": {
+		{body: `{"source_ref":"main","target_branch":"old","strategy":"ff_only"}`},
+		{body: `{"source_branch":"session","source_is_ephemeral":true,"target_branch":"main","strategy":"merge","squash":true}`},
+		{body: `{"source_ref":"old","target_branch":"main","strategy":"ff_prefer"}`},
+	},
+	"merge.preview": {{query: "source_branch=session&source_is_ephemeral=true&target_branch=main&include_content=true"}},
+	"tags.list":     {{}, {query: "limit=1"}},
+	"tags.get":      {{query: "name=v1"}},
+	"tags.create":   {{body: `{"name":"v2","ref":"main~1"}`}, {body: `{"name":"v1","ref":"main"}`}},
+	"tags.delete":   {{body: `{"name":"v1"}`}},
+	"files.details": {{}, {query: "limit=1&path=src"}, {query: "ref=session&ephemeral=true"}},
+	"commits.list":  {{}, {query: "path=README.md&limit=1"}, {query: "branch=session&ephemeral=true"}},
+	"notes.get":     {{query: "object_ref=main"}, {query: "sha=old&ref=reviews"}},
 	"notes.write": {
 		{body: `{"object_ref":"main~1","action":"add","note":"text"}`},
 		{body: `{"sha":"main","action":"append","note":"text","ref":"reviews"}`},
@@ -445,7 +451,7 @@ func TestMatch(t *testing.T) {
 func TestCodesAreDocumented(t *testing.T) {
 	codes := []api.Code{
 		api.Invalid, api.Unsupported, api.Unauthorized, api.ScopeMissing, api.Denied, api.NotFound, api.RepositoryMissing,
-		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.DefaultBranch, api.KeyReused,
+		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.MergeConflict, api.DefaultBranch, api.KeyReused,
 		api.Syncing, api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
 	}
 	for code := range labels {

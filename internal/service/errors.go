@@ -33,6 +33,7 @@ const (
 	AlreadyExists     Code = "already_exists"
 	Stale             Code = "stale"
 	Conflict          Code = "conflict"
+	MergeConflict     Code = "merge_conflict"
 	DefaultBranch     Code = "default_branch"
 	Syncing           Code = "sync_in_progress"
 	KeyReused         Code = "idempotency_mismatch"
@@ -60,6 +61,7 @@ var statuses = map[Code]int{
 	AlreadyExists:     409,
 	Stale:             409,
 	Conflict:          409,
+	MergeConflict:     409,
 	DefaultBranch:     409,
 	Syncing:           409,
 	KeyReused:         409,
@@ -158,6 +160,11 @@ var refusals = []struct {
 	{NotFound, find[*repo.NotFoundError]},
 	{Conflict, find[*repo.RefPathError]},
 	{Conflict, find[*repo.ConflictError]},
+	{MergeConflict, find[*repo.MergeConflictError]},
+	{Conflict, find[*repo.NotForwardError]},
+	{Conflict, find[*repo.CrashError]},
+	{Invalid, find[*repo.UnrelatedError]},
+	{TooLarge, find[*repo.LimitError]},
 	{DefaultBranch, find[*repo.DefaultBranchError]},
 	{RepositoryDeleted, find[*repo.DeletedError]},
 	{NoChanges, find[*repo.NoChangesError]},
