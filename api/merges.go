@@ -59,7 +59,7 @@ type MergeTarget struct {
 type MergeRefusal struct {
 	// ConflictType is merge_conflict when the sides disagree, target_moved when the
 	// target is not where it was expected or keeps moving.
-	ConflictType string `json:"conflict_type"`
+	ConflictType string `json:"conflict_type,omitempty"`
 	// ConflictPaths are the paths in conflict, at most 10,000.
 	ConflictPaths []string `json:"conflict_paths,omitempty"`
 	MergeBaseSHA  string   `json:"merge_base_sha,omitempty"`

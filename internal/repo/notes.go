@@ -2,10 +2,8 @@ package repo
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -182,14 +180,14 @@ func (e *Engine) writeNote(ctx context.Context, w Writer, v *View, req NoteReque
 	if err != nil {
 		return NoteResult{}, &InvalidError{Reason: err.Error()}
 	}
-	b := &built{id: object.Hash(object.Commit, data), tree: root, time: req.Author.When}
+	b := &built{id: object.Hash(object.Commit, data), tree: root, parents: parents, time: req.Author.When}
 	n.fresh = append(n.fresh, freshObject{object.Commit, b.id, data})
 	f, err := e.packObjects(v, n.db, n.fresh)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return NoteResult{}, err
 	}
-	row, err := f.finish(ctx, v, start{old: n.tip, parent: n.tip}, b)
+	row, err := f.finish(ctx, v, b.commit())
 	if err != nil {
 		return NoteResult{}, err
 	}
@@ -227,14 +225,7 @@ func (e *Engine) packObjects(v *View, db *odb.DB, objects []freshObject) (*fresh
 	for _, o := range out {
 		f.note(o.id)(w.Add(o.typ, o.data))
 	}
-	sum, err := w.Close()
-	if err = cmp.Or(f.err, err); err != nil {
-		return f, fmt.Errorf("write pack: %w", err)
-	}
-	if f.index, err = pack.ParseIndex(pack.BuildIndex(f.entries, sum)); err != nil {
-		return f, fmt.Errorf("index pack: %w", err)
-	}
-	return f, nil
+	return f, f.close(w)
 }
 
 // notes is the notes of one ref while a request reads or changes them.

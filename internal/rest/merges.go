@@ -68,13 +68,14 @@ func (c *call) merge(q api.Merge) (api.Merged, error) {
 // token's subject and the author.
 func (c *call) mergeIdentities(q *api.Merge, req *repo.MergeRequest) error {
 	now := time.Now()
-	req.Author = c.access.Identity()
-	req.Author.When, req.Author.Zone = now.Unix(), "+0000"
+	author := q.Author
+	if author == nil {
+		name, email := c.access.Identity()
+		author = &api.Identity{Name: name, Email: email}
+	}
 	var err error
-	if q.Author != nil {
-		if req.Author, err = signature("author", q.Author, now); err != nil {
-			return err
-		}
+	if req.Author, err = signature("author", author, now); err != nil {
+		return err
 	}
 	req.Committer = req.Author
 	if q.Committer != nil {

@@ -2,9 +2,7 @@ package service
 
 import (
 	"context"
-	"strings"
 
-	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/repo"
 )
 
@@ -24,23 +22,4 @@ func (s *Service) PreviewMerge(ctx context.Context, a *Access, req repo.PreviewR
 		return repo.Preview{}, err
 	}
 	return s.Engine.PreviewMerge(ctx, v, req)
-}
-
-// Identity is the author of commits that a request is sent none for: the subject
-// of its token, at an address that takes no mail.
-func (a *Access) Identity() object.Signature {
-	plain := func(text string) string {
-		return strings.TrimSpace(strings.Map(func(r rune) rune {
-			if r < ' ' || r == '<' || r == '>' || r == 0x7f {
-				return -1
-			}
-			return r
-		}, text))
-	}
-	name := plain(a.Principal.Subject)
-	if name == "" {
-		name = "cairn"
-	}
-	mailbox := strings.ReplaceAll(name, " ", "-")
-	return object.Signature{Name: name, Email: mailbox + "@users.noreply." + plain(a.Org.Name)}
 }
