@@ -84,7 +84,7 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 		return meta.Repo{}, err
 	}
 	f.exact = false // the tree is not in it
-	row, err := f.finish(ctx, source, start{}, b)
+	row, err := f.finish(ctx, source, b.commit())
 	if err != nil {
 		return meta.Repo{}, err
 	}

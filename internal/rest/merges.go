@@ -52,16 +52,22 @@ func (c *call) merge(q api.Merge) (api.Merged, error) {
 		}
 		req.Expected = &id
 	}
+	merged := func(res repo.MergeResult) api.Merged { return describeMerge(&q, source, target, res) }
+	req.Record = record(c, merged)
 	res, err := c.Service.Merge(c.ctx, c.access, req)
 	if err != nil {
 		return api.Merged{}, err
 	}
+	return merged(res), nil
+}
+
+func describeMerge(q *api.Merge, source, target string, res repo.MergeResult) api.Merged {
 	return api.Merged{
 		Result: mergeKinds[res.Kind], CommitSHA: res.Commit.String(), TreeSHA: res.Tree.String(),
 		Source:       api.MergeSource{Branch: source, Ref: source, Ephemeral: q.SourceIsEphemeral, SHA: res.Source.String()},
 		Target:       api.MergeTarget{Branch: target, Ephemeral: q.TargetIsEphemeral, OldSHA: res.Old.String(), NewSHA: res.Commit.String()},
 		MergeBaseSHA: idOrNone(res.Base), PromotedCommits: res.Promoted,
-	}, nil
+	}
 }
 
 // mergeIdentities translates the author and committer, whose defaults are the

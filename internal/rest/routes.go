@@ -218,7 +218,7 @@ func routes() []*route {
 		{name: "branches.delete", method: del, once: true, legacy: "repos/branches", path: "repos/{r}/branches",
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).deleteBranch)},
 
-		{name: "merge", method: post, legacy: "repos/merge", path: "repos/{r}/merge", merges: true,
+		{name: "merge", method: post, once: true, legacy: "repos/merge", path: "repos/{r}/merge", merges: true,
 			access: writes(auth.GitWrite), op: answers(http.StatusOK, (*call).merge)},
 		{name: "merge.preview", method: get, legacy: "repos/merge/preview", path: "repos/{r}/merge/preview",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).previewMerge)},
