@@ -224,7 +224,14 @@ func (d *describer) responses(r *route) dict {
 	if r.op.status != 0 {
 		status = strconv.Itoa(r.op.status)
 	}
-	return dict{status: success, "default": refusal}
+	out := dict{status: success, "default": refusal}
+	if r.op.response == reflect.TypeFor[api.NoteUpdate]() {
+		either := []any{d.schema(r.op.response), reference("Error")}
+		told := dict{"description": "A refusal. Once the object of the note is found it has the shape of the answer.",
+			"content": dict{"application/json": dict{"schema": dict{"oneOf": either}}}}
+		out["403"], out["409"] = told, told
+	}
+	return out
 }
 
 // answers marks a type and all that it holds as part of an answer.
@@ -421,11 +428,14 @@ func (a answer) described(h *Handler, method, path string) error {
 		return err
 	}
 	schema := doc.Components.Schemas["Error"]
-	if p, _ := h.find(split(path)); p != nil && p.methods[method] != nil && a.status < 400 {
-		if schema, err = success(doc, p.methods[method], a.status); schema == nil {
+	if method == http.MethodHead && a.status >= 400 {
+		return nil
+	}
+	if p, _ := h.find(split(path)); p != nil && p.methods[method] != nil {
+		if schema, err = promised(doc, p.methods[method], a.status); schema == nil {
 			return err
 		}
-	} else if method == http.MethodHead || slices.Equal(split(path), documentPath) {
+	} else if slices.Equal(split(path), documentPath) {
 		return nil
 	}
 	var v any
@@ -435,8 +445,8 @@ func (a answer) described(h *Handler, method, path string) error {
 	return schema.Value.VisitJSON(v, openapi3.EnableJSONSchema2020())
 }
 
-// success returns the schema of a successful answer, nil where it is not JSON.
-func success(doc *openapi3.T, r *route, status int) (*openapi3.SchemaRef, error) {
+// promised returns the schema of an answer, nil where it is not JSON.
+func promised(doc *openapi3.T, r *route, status int) (*openapi3.SchemaRef, error) {
 	path := "/api/" + r.path
 	if r.path == "" {
 		path = "/api/v1/" + r.legacy
@@ -445,6 +455,9 @@ func success(doc *openapi3.T, r *route, status int) (*openapi3.SchemaRef, error)
 	response := responses.Value(strconv.Itoa(status))
 	if response == nil && status < 300 {
 		response = responses.Value("2XX")
+	}
+	if response == nil && status >= 400 {
+		return doc.Components.Schemas["Error"], nil
 	}
 	if response == nil {
 		return nil, fmt.Errorf("status %d of route %s is not in the document", status, r.name)
