@@ -66,13 +66,21 @@ var tables = map[string]table{
 	"uploads":     {1, "at", []column{{"blob_key", blobKey}}},
 	"processes":   {1, "id", []column{{"id", process}, {"oldest", whether}}},
 	"retired":     {1, "at, blob_key", []column{{"blob_key", blobKey}}},
+
+	"audit":              {3, "org, at, id", []column{{"org", orgID}, {"repo", repoID}, {"action", text}, {"detail", text}}},
+	"signing_keys":       {2, "org, fingerprint", []column{{"org", orgID}, {"kind", text}}},
+	"webhooks":           {1, "id", []column{{"url", text}, {"repo", repoID}, {"position", number}}},
+	"webhook_deliveries": {2, "webhook, position", []column{{"position", number}, {"state", number}}},
+	"credentials":        {1, "id", []column{{"repo", repoID}, {"username", text}}},
+	"upstreams":          {1, "repo", []column{{"repo", repoID}, {"host", text}, {"owner", text}, {"name", text}}},
+	"syncs":              {1, "id", []column{{"repo", repoID}, {"attempts", number}}},
 }
 
 // tableOrder is the order in which tables are listed: what says what exists
 // comes first, so that labels are given in it.
 var tableOrder = []string{
 	"orgs", "org_keys", "floors", "repos", "packs", "small_packs", "pack_sets", "refs", "ref_log", "protections", "events", "idempotency",
-	"uploads", "retired", "processes",
+	"uploads", "retired", "processes", "audit", "signing_keys", "webhooks", "webhook_deliveries", "credentials", "upstreams", "syncs",
 }
 
 // labels name what has a random or long identifier by its order of appearance.
