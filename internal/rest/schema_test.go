@@ -105,6 +105,10 @@ func TestShapes(t *testing.T) {
 		"entries": items{members{"path": "string", "type": word{"blob", "tree", "symlink", "submodule"}, "mode": "string"}}}
 	branches := members{"branches": items{item}, "has_more": "bool", "next_cursor?": "string"}
 	repos := members{"repos": items{repo}, "has_more": "bool", "next_cursor?": "string"}
+	commit := members{"sha": "string", "parent_shas": items{"string"}, "message": "string", "author_name": "string", "author_email": "string",
+		"committer_name": "string", "committer_email": "string", "date": "date", "signature?": "string", "payload?": "string"}
+	note := members{"sha": "string", "target_ref": "string", "notes_ref": "string", "new_ref_sha": "string", "base_commit?": "string",
+		"result": members{"success": "bool", "status": "string", "message?": "string"}}
 	rows := []struct {
 		method, path, body string
 		status             int
@@ -130,6 +134,21 @@ func TestShapes(t *testing.T) {
 		{"POST", "repos/commit-pack", commitBody(map[string]any{"expected_head_sha": strings.Repeat("ab", 20)}, map[string]string{"n": "1"}), 409, failure},
 		{"POST", "repos/commit-pack", "x", 400, failure},
 		{"POST", "repos/branches/create", `{"target_branch":"old","base_branch":"main"}`, 409, members{"error": "string"}},
+		{"GET", "repos/tags", "", 200, members{"tags": items{members{"cursor": "string", "name": "string", "sha": "string"}}, "has_more": "bool", "next_cursor?": "string"}},
+		{"GET", "repos/tag?name=v1", "", 200, members{"tag": members{"name": "string", "sha": "string"}}},
+		{"POST", "repos/tags", `{"name":"v9","target":"main"}`, 400, members{"error": "string"}},
+		{"POST", "repos/tags", `{"name":"v9","ref":"main"}`, 200, members{"name": "string", "sha": "string", "message": "string"}},
+		{"DELETE", "repos/tags", `{"name":"v9"}`, 200, members{"name": "string", "message": "string"}},
+		{"GET", "repos/commits", "", 200, members{"commits": items{commit}, "has_more": "bool", "next_cursor?": "string"}},
+		{"GET", "repos/commits?limit=1", "", 200, members{"commits": items{commit}, "has_more": "bool", "next_cursor": "string"}},
+		{"GET", "repos/commit?sha=old", "", 200, members{"commit": commit}},
+		{"GET", "repos/files/metadata?limit=1", "", 200, members{"ref": "string", "has_more": "bool", "next_cursor": "string", "commits": members{},
+			"files": items{members{"path": "string", "mode": "string", "size": "int", "last_commit_sha": "string", "type": word{"blob", "symlink", "submodule"}}}}},
+		{"GET", "repos/notes?sha=old&ref=reviews", "", 200, members{"sha": "string", "note": "string", "ref_sha": "string"}},
+		{"POST", "repos/notes", `{"sha":"main","action":"append","note":"x"}`, 200, note},
+		{"POST", "repos/notes", `{"sha":"main","action":"add","note":"x"}`, 409, note},
+		{"DELETE", "repos/notes", `{"sha":"main"}`, 200, note},
+		{"GET", "repos/notes/refs", "", 200, members{"refs": items{members{"cursor": "string", "ref": "string", "sha": "string"}}, "has_more": "bool", "prefix": "string", "next_cursor?": "string"}},
 		{"DELETE", "repos/delete", "", 200, members{"repo_id": "string", "repo_name": "string", "message": "string"}},
 	}
 	for _, row := range rows {
