@@ -52,6 +52,16 @@ type Sync struct {
 	StartedAt   string `json:"started_at"`
 	CompletedAt string `json:"completed_at,omitempty"` // unless it has just begun
 	Error       string `json:"error,omitempty"`        // of a run that failed
+	// KeptRefs are some of the refs that are not as they are upstream, and
+	// KeptCount is how many there are.
+	KeptRefs  []KeptRef `json:"kept_refs,omitempty"`
+	KeptCount int       `json:"kept_refs_count,omitempty"`
+}
+
+// KeptRef is a ref that a run left as it is.
+type KeptRef struct {
+	Ref    string `json:"ref"`
+	Reason string `json:"reason"`
 }
 
 // Event is the row of a run.

@@ -49,7 +49,7 @@ var layers = map[string][]string{
 	"internal/merge":             {"internal/task", "internal/gitcmd", "internal/graph", "internal/odb", "internal/git/object"},
 	"internal/repo":              {"internal/signature", "internal/events", "internal/gitcmd", "internal/task", "internal/merge", "internal/lru", "internal/graph", "internal/odb", "internal/blob", "internal/meta", "internal/policy", "internal/git/object", "internal/git/notetree", "internal/git/pack", "internal/git/refname", "internal/git/wire"},
 	"internal/repo/repotest":     {"internal/graph", "internal/odb", "internal/blob", "internal/blob/mem", "internal/meta", "internal/meta/sqlstore", "internal/git/object", "internal/git/pack"},
-	"internal/upstream":          {"internal/repo", "internal/meta", "internal/policy", "internal/secret", "internal/netguard", "internal/git/object", "internal/git/pktline", "internal/git/refname"},
+	"internal/upstream":          {"internal/events", "internal/repo", "internal/meta", "internal/policy", "internal/secret", "internal/netguard", "internal/git/object", "internal/git/pktline", "internal/git/refname"},
 	"internal/service":           {"internal/upstream", "internal/secret", "internal/signature", "internal/events", "internal/webhook", "internal/netguard", "internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "internal/git/wire"},
 	"internal/githttp":           {"internal/git/wire", "internal/git/object", "internal/git/pktline"},
 	"internal/rest":              {"internal/upstream", "internal/webhook", "internal/service", "internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "api"},

@@ -90,7 +90,8 @@ const MaxSyncs = 8
 type FollowChange struct {
 	// PutCredential makes the repository's credential (ConflictCredential when it
 	// has one), or with Replace gives the one with this ID another name and secret
-	// (ConflictNoCredential when the repository has no such one).
+	// (ConflictNoCredential when the repository has no such one,
+	// or when its UpdatedAt is set and the row has another).
 	PutCredential *Credential
 	Replace       bool
 	// DeleteCredential removes the repository's credential with this id;

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/refname"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -119,7 +120,7 @@ func (r *run) sync(ctx context.Context) error {
 	}
 	m.End = func(kept []repo.KeptRef) (*meta.FollowChange, []meta.Event) {
 		end := &meta.EndSync{ID: r.job.ID, Owner: r.Process, Head: refname.Short(head), Seen: encodeSeen(theirs, seen, kept)}
-		return &meta.FollowChange{EndSync: end}, []meta.Event{r.event("repo.sync.succeeded", nil, kept)}
+		return &meta.FollowChange{EndSync: end}, []meta.Event{r.event(events.TypeSyncSucceeded, nil, kept)}
 	}
 	_, err = r.Engine.Mirror(ctx, w, v, m)
 	return err
@@ -233,7 +234,7 @@ func (r *run) fail(ctx context.Context, cause error) error {
 	}
 	r.Log.Warn("sync failed", "repo", r.repo.Name, "attempt", r.job.Attempts, "again_in", end.Again.String(), "reason", message, "err", cause)
 	err := r.Engine.Follow(ctx, repo.Writer{Route: route}, r.repo, meta.FollowChange{EndSync: end},
-		r.event("repo.sync.failed", errors.New(message), nil))
+		r.event(events.TypeSyncFailed, errors.New(message), nil))
 	if end.Again > 0 {
 		time.AfterFunc(end.Again, r.Wake)
 	}
@@ -268,54 +269,24 @@ func explain(err error) (message string, transient bool) {
 	return "internal error; the server's log has the cause", true
 }
 
-// syncEvent is the body of the events of a sync.
-type syncEvent struct {
-	Type        string         `json:"type"`
-	Repository  syncRepository `json:"repository"`
-	RunCount    int64          `json:"run_count"`
-	IsFirstSync bool           `json:"is_first_sync"`
-	StartedAt   string         `json:"started_at"`
-	CompletedAt string         `json:"completed_at,omitempty"`
-	Error       string         `json:"error,omitempty"`
-	// Kept are refs that are not as they are upstream.
-	Kept      []keptRef `json:"kept_refs,omitempty"`
-	KeptCount int       `json:"kept_refs_count,omitempty"`
-}
-
-type syncRepository struct {
-	ID       string `json:"id"`
-	URL      string `json:"url"`
-	RepoName string `json:"repo_name"`
-}
-
-type keptRef struct {
-	Ref    string `json:"ref"`
-	Reason string `json:"reason"`
-}
-
 // maxKeptTold bounds the kept refs that an event names.
 const maxKeptTold = 100
 
 // event makes an event of this sync.
 func (r *run) event(kind string, failure error, kept []repo.KeptRef) meta.Event {
-	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-	e := syncEvent{
+	e := events.Sync{
 		Type:       kind,
-		Repository: syncRepository{ID: repo.PublicID(r.repo.ID), URL: r.repo.Name, RepoName: r.repo.Name},
-		RunCount:   r.upstream.Runs, IsFirstSync: r.upstream.SyncedAt.IsZero(), StartedAt: stamp(r.started), KeptCount: len(kept),
+		Repository: events.Repository{ID: repo.PublicID(r.repo.ID), URL: r.repo.Name, RepoName: r.repo.Name},
+		RunCount:   r.upstream.Runs, IsFirstSync: r.upstream.SyncedAt.IsZero(), StartedAt: events.Stamp(r.started), KeptCount: len(kept),
 	}
-	if kind != "repo.sync.started" {
-		e.CompletedAt = stamp(time.Now())
+	if kind != events.TypeSyncStarted {
+		e.CompletedAt = events.Stamp(time.Now())
 	}
 	if failure != nil {
 		e.Error = failure.Error()
 	}
 	for _, k := range kept[:min(len(kept), maxKeptTold)] {
-		e.Kept = append(e.Kept, keptRef{k.Name, k.Reason})
+		e.KeptRefs = append(e.KeptRefs, events.KeptRef{Ref: k.Name, Reason: k.Reason})
 	}
-	body, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // strings and numbers always encode
-	}
-	return meta.Event{Type: kind, Body: body}
+	return e.Event()
 }

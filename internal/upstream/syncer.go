@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/repo"
@@ -107,6 +108,9 @@ func (s *Syncer) Run(ctx context.Context) {
 	slots := make(chan struct{}, s.Parallel)
 	var running sync.WaitGroup
 	defer running.Wait()
+	if err := s.reseal(ctx); err != nil && ctx.Err() == nil {
+		s.Log.Error("encrypt credentials with the first key", "err", err)
+	}
 	poll := time.NewTicker(s.Poll)
 	defer poll.Stop()
 	for {
@@ -160,7 +164,7 @@ func (s *Syncer) begin(ctx context.Context, job meta.Sync) (*run, error) {
 	}
 	r.upstream.Runs++
 	begin := &meta.BeginSync{ID: job.ID, Owner: s.Process, Lease: s.Lease, AtRuns: r.upstream.Runs - 1}
-	return r, s.Engine.Follow(ctx, repo.Writer{Route: route}, r.repo, meta.FollowChange{BeginSync: begin}, r.event("repo.sync.started", nil, nil))
+	return r, s.Engine.Follow(ctx, repo.Writer{Route: route}, r.repo, meta.FollowChange{BeginSync: begin}, r.event(events.TypeSyncStarted, nil, nil))
 }
 
 // hold runs a sync that was taken while its lease is renewed, and ends it.
@@ -180,7 +184,10 @@ func (s *Syncer) hold(ctx context.Context, r *run) error {
 	end, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer done()
 	switch {
-	case err == nil, errors.Is(err, repo.ErrSyncLost):
+	case err == nil:
+		s.Log.Info("sync succeeded", "repo", r.repo.Name, "run", r.upstream.Runs, "ms", time.Since(r.started).Milliseconds())
+		return nil
+	case errors.Is(err, repo.ErrSyncLost):
 		return err
 	case ctx.Err() != nil:
 		return s.Meta.RenewSync(end, r.job.ID, s.Process, 0) // for another process
@@ -208,4 +215,56 @@ func (s *Syncer) renew(ctx context.Context, id meta.SyncID, lose context.CancelC
 			s.Log.Warn("sync lease not renewed", "err", err)
 		}
 	}
+}
+
+// resealPage is how many credentials are read at a time.
+const resealPage = 100
+
+// reseal encrypts the credentials that an older key encrypted with the first
+// one, so that the older key can go. It says how many remain, for want of a key
+// or because their repository is deleted.
+func (s *Syncer) reseal(ctx context.Context) error {
+	if s.Secrets == nil {
+		return nil
+	}
+	made, left := 0, 0
+	for after := meta.CredentialID(0); ; {
+		page, err := s.Meta.Credentials(ctx, after, resealPage)
+		if err != nil {
+			return err
+		}
+		for _, c := range page {
+			after = c.ID
+			if s.Secrets.Current(c.Secret) {
+				continue
+			}
+			plain, err := s.Secrets.Open(CredentialRow(c.ID), c.Secret)
+			if err != nil {
+				left++
+				continue
+			}
+			if c.Secret, err = s.Secrets.Seal(CredentialRow(c.ID), plain); err != nil {
+				return err
+			}
+			err = s.Engine.Follow(ctx, repo.Writer{Route: "secret key rotation"}, meta.Repo{ID: c.Repo, Org: c.Org},
+				meta.FollowChange{PutCredential: &c, Replace: true})
+			var gone *repo.GoneError
+			var changed *repo.NotFoundError
+			switch {
+			case err == nil:
+				made++
+			case errors.As(err, &gone): // it may come back
+				left++
+			case !errors.As(err, &changed):
+				return err
+			}
+		}
+		if len(page) < resealPage {
+			break
+		}
+	}
+	if made > 0 || left > 0 {
+		s.Log.Info("credentials encrypted with the first key", "count", made, "left", left)
+	}
+	return nil
 }

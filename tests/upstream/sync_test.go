@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
@@ -314,4 +315,58 @@ func TestPrivateHostsAreRefused(t *testing.T) {
 	if len(w.asked) != 0 {
 		t.Errorf("asked %q", w.asked)
 	}
+}
+
+// TestRulesHold: a sync moves what the repository's rules and the pulling token
+// let it, keeps the rest, and takes it over once nothing forbids it.
+func TestRulesHold(t *testing.T) {
+	w := newWorld(t, harness.Options{})
+	base := w.commit("trunk", "", "a", "1")
+	w.commit("side", base, "b", "1")
+	w.follow("m")
+	w.until("import", func() bool { s, _, _ := w.status("m"); return s == "synced" })
+	before := w.refs("m")
+	protect := func(rules string) {
+		w.do(http.StatusOK, "PUT", harness.RepoPath("m")+"/protections", "m", `{"protections":[`+rules+`]}`)
+	}
+	protect(`{"pattern":"trunk","ops":["no-force-push"]}`)
+	forced := w.commit("trunk", "", "a", "2")
+	side := w.commit("side", strings.TrimSpace(w.origin.Run("rev-parse", "side")), "b", "2")
+	w.origin.Run("tag", "v1", base)
+	rule, err := policy.NewRule("refs/tags/*", []policy.Op{policy.NoPush})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pull := func(status int, rules policy.List) {
+		t.Helper()
+		token := w.cairn.Token(harness.Grant{Repo: "m", Scopes: everything, Policies: rules})
+		a, err := w.cairn.Do(w.client, "POST", harness.RepoPath("m")+"/pull-upstream", token, "", nil)
+		if err != nil || a.Status != status {
+			t.Fatalf("%v %d %s", err, a.Status, a.Body)
+		}
+	}
+	pull(http.StatusForbidden, policy.List{{Pattern: "*", Ops: []policy.Op{policy.NoPush}}})
+	pull(http.StatusAccepted, policy.List{rule})
+	w.synced("m", "refs/heads/side "+side, before[1])
+	protect("")
+	pull(http.StatusAccepted, policy.List{rule})
+	w.synced("m", "refs/heads/side "+side, "refs/heads/trunk "+forced)
+	pull(http.StatusAccepted, nil)
+	w.synced("m", "refs/heads/side "+side, "refs/heads/trunk "+forced, "refs/tags/v1 "+base)
+}
+
+// TestOtherStorage runs the import on PostgreSQL and S3, where a key must be
+// given for credentials.
+func TestOtherStorage(t *testing.T) {
+	w := newWorld(t, harness.OnPostgresAndS3(t, harness.Options{}))
+	tip := w.commit("trunk", "", "a", strings.Repeat("x\n", 100_000))
+	w.follow("m")
+	w.synced("m", "refs/heads/trunk "+tip)
+	a := w.do(http.StatusBadRequest, "POST", harness.RepoPath("m")+"/git-credentials", "m", `{"password":"x"}`)
+	if !strings.Contains(a.Text("error"), "--secret-key-file") {
+		t.Errorf("%s", a.Body)
+	}
+	next := w.commit("trunk", tip, "b", "2")
+	w.pull("m")
+	w.synced("m", "refs/heads/trunk "+next)
 }

@@ -73,6 +73,10 @@ func testCredentials(t *testing.T, open Open) {
 		!got.CreatedAt.Equal(created) || !got.UpdatedAt.Equal(now) {
 		t.Errorf("%+v, %v", got, err)
 	}
+	stale := got
+	stale.UpdatedAt = created
+	f.refusedFollow(a, meta.ConflictNoCredential, meta.FollowChange{PutCredential: &stale, Replace: true})
+	f.mustFollow(a, meta.FollowChange{PutCredential: &got, Replace: true})
 	if same, err := f.RepoCredential(f.ctx, a); err != nil || same.ID != id {
 		t.Errorf("%+v, %v", same, err)
 	}

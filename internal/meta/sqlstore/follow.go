@@ -11,6 +11,7 @@ import (
 type followState struct {
 	taken      bool // the id that a new row is to have
 	credential meta.CredentialID
+	updated    int64 // when the credential was
 	upstream   bool
 	runs       int64
 	syncs      []meta.Sync
@@ -32,9 +33,9 @@ func (b *batch) wantFollow(stmts []stmt, c *meta.Change) []stmt {
 		taken("syncs", int64(c.Follow.AddSync.ID))
 	}
 	return append(stmts,
-		stmt{`SELECT id FROM credentials WHERE repo = $1`, []any{c.Repo}, func(scan scanFunc) error {
+		stmt{`SELECT id, updated_at FROM credentials WHERE repo = $1`, []any{c.Repo}, func(scan scanFunc) error {
 			var id int64
-			err := scan(&id)
+			err := scan(&id, &f.updated)
 			f.credential = meta.CredentialID(id)
 			return err
 		}},
@@ -57,7 +58,7 @@ func (b *batch) followConflict(c *meta.Change) *meta.Conflict {
 	}
 	if p := c.Follow.PutCredential; p != nil {
 		switch {
-		case c.Follow.Replace && p.ID != f.credential:
+		case c.Follow.Replace && (p.ID != f.credential || !p.UpdatedAt.IsZero() && unixMicro(p.UpdatedAt) != f.updated):
 			return conflict(meta.ConflictNoCredential)
 		case !c.Follow.Replace && f.credential != 0:
 			return conflict(meta.ConflictCredential)
