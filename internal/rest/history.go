@@ -125,9 +125,15 @@ func (c *call) getCommit(q api.GetCommit) (api.CommitDetails, error) {
 	if err != nil {
 		return api.CommitDetails{}, err
 	}
-	out := api.SignedCommit{Commit: describeCommit(at.ID, d)}
+	return api.CommitDetails{Commit: describeSigned(at.ID, d)}, nil
+}
+
+// describeSigned describes a commit with its signature, where text can hold both
+// that and what it signs.
+func describeSigned(id object.ID, d *object.CommitData) api.SignedCommit {
+	out := api.SignedCommit{Commit: describeCommit(id, d)}
 	if d.Signature != "" && utf8.Valid(d.Payload) && utf8.ValidString(d.Signature) {
 		out.Signature, out.Payload = d.Signature, string(d.Payload)
 	}
-	return api.CommitDetails{Commit: out}, nil
+	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/service"
 )
 
@@ -120,6 +121,30 @@ func TestGetCommit(t *testing.T) {
 		s.refused(http.StatusForbidden, api.ScopeMissing, "GET", path+"?ref=main", s.token(populated, auth.RepoWrite), nil)
 	}
 }
+
+// TestSignedCommit describes commits that only Git makes.
+func TestSignedCommit(t *testing.T) {
+	head := "tree " + s40('1') + "\nparent " + s40('2') + "\nauthor J\xf6rg <j@example.com> 1 +0100\ncommitter C <c@example.com> 99999999999999 +0000\n"
+	signature := "-----BEGIN SSH SIGNATURE-----\nabc\n-----END SSH SIGNATURE-----"
+	plain := strings.Replace(head, "\xf6", "o", 1)
+	for name, row := range map[string]struct{ data, author, signature, payload string }{
+		"signed":           {plain + "gpgsig " + strings.ReplaceAll(signature, "\n", "\n ") + "\n\nwhat\n\n", "Jorg", signature, plain + "\nwhat\n\n"},
+		"in latin1":        {head + "encoding ISO-8859-1\n\nwhat\n", "Jörg", "", ""},
+		"in nothing known": {head + "\nwhat\n", "J\ufffdrg", "", ""},
+		"signed, no UTF-8": {head + "gpgsig " + strings.ReplaceAll(signature, "\n", "\n ") + "\n\nwhat\n", "J\ufffdrg", "", ""},
+	} {
+		d, err := object.ParseCommit([]byte(row.data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := describeSigned(object.ID{1}, d)
+		if c.AuthorName != row.author || c.Message != "what" || c.Date != "9999-12-31T23:59:59Z" || c.Signature != row.signature || c.Payload != row.payload || len(c.ParentSHAs) != 1 {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+}
+
+func s40(digit byte) string { return strings.Repeat(string(digit), 40) }
 
 // TestPagesUnderWriters reads lists page by page while others write: what was
 // there when the list began is seen once and in order.
