@@ -39,6 +39,8 @@ var known = map[Subcommand][]string{
 
 // settings are given to every command.
 var settings = []string{
+	// Nothing that git writes outlives its task.
+	"core.fsync=none",
 	"core.hooksPath=/dev/null", "gc.auto=0", "maintenance.auto=false", "protocol.allow=never",
 	// Bounds of git's memory: large objects are streamed, not compared.
 	"core.bigFileThreshold=32m", "pack.windowMemory=128m", "pack.deltaCacheSize=64m", "core.packedGitLimit=256m",
