@@ -38,6 +38,39 @@ type RemoveSigningKey struct {
 	Fingerprint string `json:"fingerprint" query:"fingerprint"`
 }
 
+// ListAudit asks for a page of the org's audit log, newest first.
+type ListAudit struct {
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit"` // 1 to 500, 100 when absent
+	// Repo, Sub and Since (RFC 3339) narrow it.
+	Repo  string `query:"repo"`
+	Sub   string `query:"sub"`
+	Since string `query:"since"`
+}
+
+// AuditEntry is one thing that was done: an action, or the change of a ref.
+type AuditEntry struct {
+	At       string `json:"at"`
+	Action   string `json:"action"` // for example repo.create; "ref" for the change of a ref
+	Detail   string `json:"detail,omitempty"`
+	RepoName string `json:"repo_name,omitempty"`
+	Ref      string `json:"ref,omitempty"` // full stored name
+	OldSHA   string `json:"old_sha,omitempty"`
+	NewSHA   string `json:"new_sha,omitempty"`
+	// Subject is the token's sub, absent for the operator; Route what it came
+	// through; Agent what the client called itself.
+	Subject string `json:"sub,omitempty"`
+	Route   string `json:"route,omitempty"`
+	Agent   string `json:"agent,omitempty"`
+}
+
+// AuditPage is a page of the audit log.
+type AuditPage struct {
+	Entries    []AuditEntry `json:"entries"`
+	NextCursor string       `json:"next_cursor,omitempty"`
+	HasMore    bool         `json:"has_more"`
+}
+
 // RemovedSigningKey is the answer to the removal of a key.
 type RemovedSigningKey struct {
 	Fingerprint string `json:"fingerprint"`

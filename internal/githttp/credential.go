@@ -8,7 +8,11 @@ import (
 )
 
 // Credential is the token of a request. Printing or logging it shows no secret.
-type Credential struct{ Token string }
+type Credential struct {
+	Token string
+	// Agent is what the client calls itself, for the audit log; it proves nothing.
+	Agent string
+}
 
 var _ slog.LogValuer = Credential{}
 
@@ -28,14 +32,14 @@ func credential(r *http.Request) (Credential, bool) {
 	value = strings.TrimSpace(value)
 	switch strings.ToLower(scheme) {
 	case "bearer":
-		return Credential{value}, value != ""
+		return Credential{value, r.UserAgent()}, value != ""
 	case "basic":
 		plain, err := base64.StdEncoding.DecodeString(value)
 		if err != nil {
 			return Credential{}, false
 		}
 		_, password, _ := strings.Cut(string(plain), ":")
-		return Credential{password}, password != ""
+		return Credential{password, r.UserAgent()}, password != ""
 	}
 	return Credential{}, false
 }

@@ -80,9 +80,11 @@ type Change struct {
 	// verdict is ConflictReplay with the recorded row, and nothing is written.
 	Idempotency *Idempotency
 
-	// Route and Subject go into the ref log.
+	// Route, Subject and Agent (what the client calls itself) go into the ref log,
+	// and into the audit log with what Actions names.
 	Route   string
 	Subject string
+	Agent   string
 }
 
 // TokenStamp is the part of a token that floors are compared with.

@@ -93,6 +93,9 @@ type Orgs interface {
 	Keys(ctx context.Context, org OrgID) (OrgKeys, error)
 	// ListOrgs returns up to limit orgs whose name sorts after the given one.
 	ListOrgs(ctx context.Context, after string, limit int) ([]Org, error)
+	// Audit returns a page of an org's audit log: what Change.Actions named, and
+	// the ref log. The cost grows with the ref logs that the query covers.
+	Audit(ctx context.Context, q AuditQuery) ([]AuditEntry, error)
 	// SigningKeys returns the keys that verify commits of an org, in a stable
 	// order.
 	SigningKeys(ctx context.Context, org OrgID) ([]SigningKey, error)

@@ -204,6 +204,7 @@ type RefLogEntry struct {
 	Peeled   object.ID // of New
 	At       time.Time
 	Subject  string // the token's sub
+	Agent    string // what the client called itself; not read back by RefLog
 	Route    string // what changed it, for example "git push" or "POST commit-pack"
 }
 

@@ -57,7 +57,7 @@ func (e *Engine) newRepo(w Writer, req CreateRequest, branch string) (meta.Repo,
 
 // create applies a Change that makes a repository.
 func (e *Engine) create(ctx context.Context, w Writer, req CreateRequest, c meta.Change) (meta.Repo, error) {
-	c.Org, c.Repo, c.Token, c.Route, c.Subject = w.Org, c.CreateRepo.ID, w.Token, w.Route, w.Subject
+	c.Org, c.Repo, c.Token, c.Route, c.Subject, c.Agent = w.Org, c.CreateRepo.ID, w.Token, w.Route, w.Subject, w.Agent
 	c.Idempotency = w.Idempotency
 	if w.Created != nil {
 		c.Idempotency = w.Created(*c.CreateRepo)
@@ -221,7 +221,7 @@ func (e *Engine) Follow(ctx context.Context, w Writer, r meta.Repo, f meta.Follo
 
 // change applies a Change of a repository as a whole.
 func (e *Engine) change(ctx context.Context, w Writer, r meta.Repo, c meta.Change) error {
-	c.Org, c.Repo, c.Token, c.Route, c.Subject, c.Idempotency = r.Org, r.ID, w.Token, w.Route, w.Subject, w.Idempotency
+	c.Org, c.Repo, c.Token, c.Route, c.Subject, c.Agent, c.Idempotency = r.Org, r.ID, w.Token, w.Route, w.Subject, w.Agent, w.Idempotency
 	verdict, err := e.cfg.Meta.Apply(ctx, c)
 	if err != nil {
 		return fmt.Errorf("change repository: %w", err)

@@ -34,6 +34,8 @@ type Writer struct {
 	Policies policy.List
 	// Route says what the change came through, for the ref log.
 	Route string
+	// Agent is what the client calls itself, for the audit log.
+	Agent string
 	// Idempotency is the row that is kept for the request's idempotency key,
 	// where the request itself makes none.
 	Idempotency *meta.Idempotency
@@ -145,7 +147,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 // plan decides an update against one view and returns the Change that makes it.
 func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Change, []RefUpdate, error) {
 	r := v.Repo()
-	c := meta.Change{Org: r.Org, Repo: r.ID, Token: w.Token, Route: w.Route, Subject: w.Subject, Untidy: u.Untidy, Idempotency: cmp.Or(u.Idempotency, w.Idempotency)}
+	c := meta.Change{Org: r.Org, Repo: r.ID, Token: w.Token, Route: w.Route, Subject: w.Subject, Agent: w.Agent, Untidy: u.Untidy, Idempotency: cmp.Or(u.Idempotency, w.Idempotency)}
 	rules, err := e.rules.of(ctx, e.cfg.Meta, r)
 	if err != nil {
 		return c, nil, err

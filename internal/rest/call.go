@@ -73,6 +73,7 @@ func (c *call) perform(ctx context.Context) (err error) {
 	if c.access, err = c.route.access.open(ctx, c.Service, token(c.r), c.name); err != nil {
 		return err
 	}
+	c.access.Agent = clip(first(c.r.Header.Get("Code-Storage-Agent"), c.r.UserAgent()))
 	if err = c.takeKey(); err != nil {
 		return err
 	}

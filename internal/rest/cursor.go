@@ -18,6 +18,7 @@ import (
 // perhaps a name, in base64url. They are positions, not snapshots: what is
 // created meanwhile neither repeats nor hides an item.
 const (
+	auditCursor    = 'a'
 	branchCursor   = 'b'
 	commitCursor   = 'c'
 	deliveryCursor = 'd'
@@ -45,6 +46,35 @@ func openCursor(cursor string, kind byte) ([]byte, error) {
 		return nil, badCursor()
 	}
 	return data[1:], nil
+}
+
+// afterAudit is the cursor that continues after an entry of the audit log.
+func afterAudit(e meta.AuditEntry) string {
+	data := []byte{auditCursor}
+	for _, n := range []int64{e.At.UnixMicro(), int64(e.Repo), e.Seq} {
+		data = binary.AppendUvarint(data, uint64(n))
+	}
+	return cursorEncoding.EncodeToString(append(data, e.Ref...))
+}
+
+// auditPosition reads a cursor of the audit log; "" is the newest entry.
+func auditPosition(cursor string) (*meta.AuditEntry, error) {
+	if cursor == "" {
+		return nil, nil
+	}
+	data, err := openCursor(cursor, auditCursor)
+	if err != nil {
+		return nil, err
+	}
+	var numbers [3]int64
+	for i := range numbers {
+		v, n := binary.Uvarint(data)
+		if n <= 0 || int64(v) < 0 {
+			return nil, badCursor()
+		}
+		numbers[i], data = int64(v), data[n:]
+	}
+	return &meta.AuditEntry{At: time.UnixMicro(numbers[0]), Repo: meta.RepoID(numbers[1]), Seq: numbers[2], Ref: string(data)}, nil
 }
 
 // afterBranch is the cursor that continues after a branch.

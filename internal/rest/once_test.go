@@ -210,3 +210,39 @@ func TestRetryAfterSuccess(t *testing.T) {
 		}
 	}
 }
+
+// TestAudit reads who did what, by pages.
+func TestAudit(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	admin := s.token("org", auth.OrgAdmin)
+	s.do("POST", "/api/repos", s.full("team/agent"), `{}`, "Code-Storage-Agent", "code-storage-sdk/1.2.3")
+	var all []api.AuditEntry
+	for cursor := ""; ; {
+		var page api.AuditPage
+		s.want(http.StatusOK, "GET", "/api/audit?limit=2&cursor="+cursor, admin, nil, &page)
+		all = append(all, page.Entries...)
+		if cursor = page.NextCursor; !page.HasMore {
+			break
+		}
+	}
+	if len(all) < 8 || all[0].Action != "repo.create" || all[0].RepoName != "team/agent" || all[0].Agent != "code-storage-sdk/1.2.3" || all[0].Subject != "tester" {
+		t.Fatalf("%d entries, the first is %+v", len(all), all[0])
+	}
+	refs := 0
+	for _, e := range all {
+		if e.Action == "ref" {
+			refs++
+			if e.Ref == "" || e.NewSHA == "" || e.RepoName != populated || e.Subject != "tester" || e.Route == "" || e.Agent == "" {
+				t.Errorf("entry %+v", e)
+			}
+		}
+	}
+	if refs < 4 {
+		t.Errorf("%d changes of refs", refs)
+	}
+	s.refused(http.StatusForbidden, api.ScopeMissing, "GET", "/api/audit", s.token("org", auth.OrgRead), nil)
+	s.refused(http.StatusBadRequest, api.Invalid, "GET", "/api/audit?cursor=xx", admin, nil)
+	s.refused(http.StatusBadRequest, api.Invalid, "GET", "/api/audit?since=yesterday", admin, nil)
+	s.refused(http.StatusNotFound, api.RepositoryMissing, "GET", "/api/audit?repo=never", admin, nil)
+}

@@ -178,6 +178,8 @@ func routes() []*route {
 		{name: "protections.set", method: put, once: true, path: "repos/{r}/protections", strict: true,
 			access: changes(auth.RepoWrite), op: answers(http.StatusOK, (*call).setProtections)},
 
+		{name: "audit.list", method: get, path: "audit",
+			access: ofOrg(auth.OrgAdmin), op: answers(http.StatusOK, (*call).listAudit)},
 		{name: "signing_keys.list", method: get, path: "org/signing-keys",
 			access: ofOrg(auth.OrgRead, auth.OrgAdmin), op: answers(http.StatusOK, (*call).listSigningKeys)},
 		{name: "signing_keys.add", method: post, once: true, path: "org/signing-keys", strict: true,

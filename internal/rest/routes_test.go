@@ -46,6 +46,7 @@ var samples = map[string][]sample{
 	"repos.delete":        {{}},
 	"protections.get":     {{}},
 	"protections.set":     {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
+	"audit.list":          {{}, {query: "limit=1&repo=team%2Fapp&sub=tester&since=2024-01-01T00:00:00Z"}},
 	"signing_keys.list":   {{}},
 	"signing_keys.add":    {{body: map[string]any{"public_key": someSigningKey, "title": "CI", "not_before": "2024-01-01T00:00:00Z"}}},
 	"signing_keys.remove": {{query: "fingerprint=" + url.QueryEscape(someFingerprint)}},

@@ -191,7 +191,7 @@ func (b gitBackend) Upload(ctx context.Context, cred githttp.Credential, name st
 }
 
 func (b gitBackend) Receive(ctx context.Context, cred githttp.Credential, name string, kind githttp.Kind) (wire.Receiver, error) {
-	return b.Service.Receive(ctx, cred.Token, name, namespaces[kind])
+	return b.Service.Receive(ctx, cred.Token, cred.Agent, name, namespaces[kind])
 }
 
 func status(err error) (int, string) {

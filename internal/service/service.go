@@ -69,6 +69,8 @@ type Access struct {
 	Principal *auth.Principal
 	Org       meta.Org
 	Repo      meta.Repo
+	// Agent is what the client calls itself, for the audit log; it proves nothing.
+	Agent string
 	// Idempotency is the row that is kept for the request's idempotency key with
 	// the Change that the request makes; nil for none.
 	Idempotency *meta.Idempotency
@@ -86,6 +88,7 @@ func (a *Access) Writer(route string) repo.Writer {
 		Token:    &meta.TokenStamp{IssuedAt: a.Principal.IssuedAt, Subject: a.Principal.Subject, Thread: a.Principal.Thread},
 		Policies: a.Principal.Policies,
 		Route:    route,
+		Agent:    a.Agent,
 
 		Idempotency: a.Idempotency,
 		Created:     a.Created,
@@ -269,8 +272,8 @@ func (s *Service) Upload(ctx context.Context, token, name string, ns repo.Namesp
 	return v.Uploader(ns), nil
 }
 
-// Receive opens a repository for a push.
-func (s *Service) Receive(ctx context.Context, token, name string, ns repo.Namespace) (wire.Receiver, error) {
+// Receive opens a repository for a push by a client that calls itself agent.
+func (s *Service) Receive(ctx context.Context, token, agent, name string, ns repo.Namespace) (wire.Receiver, error) {
 	a, err := s.Open(ctx, token, name, auth.GitWrite)
 	if err != nil {
 		return nil, err
@@ -279,5 +282,6 @@ func (s *Service) Receive(ctx context.Context, token, name string, ns repo.Names
 	if err != nil {
 		return nil, err
 	}
+	a.Agent = agent
 	return s.Engine.Receiver(a.Writer("git push"), v, ns), nil
 }

@@ -84,7 +84,7 @@ func (s *Service) RemoveSigningKey(ctx context.Context, a *Access, fingerprint s
 // changeOrg applies a Change of the org alone.
 func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta.Change) error {
 	w := a.Writer(route)
-	c.Token, c.Subject, c.Route, c.Idempotency = w.Token, w.Subject, w.Route, w.Idempotency
+	c.Token, c.Subject, c.Route, c.Agent, c.Idempotency = w.Token, w.Subject, w.Route, w.Agent, w.Idempotency
 	v, err := s.Meta.Apply(ctx, c)
 	if err != nil {
 		return fmt.Errorf("change org: %w", err)

@@ -28,6 +28,7 @@ func Test(t *testing.T, open Open) {
 		{"Orgs", testOrgs},
 		{"Keys", testKeys},
 		{"SigningKeys", testSigningKeys},
+		{"Audit", testAudit},
 		{"DeleteOrg", testDeleteOrg},
 		{"Gate", testGate},
 		{"FloorKinds", testFloorKinds},

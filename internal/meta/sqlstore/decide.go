@@ -41,6 +41,7 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 		v.Version = b.stageRepo(c)
 	}
 	b.stageEvents(c, v.Version)
+	b.stageAudit(c)
 	return v, nil
 }
 
@@ -225,7 +226,7 @@ func (b *batch) moveRefs(c *meta.Change) *meta.Conflict {
 		if !w.VerifyOnly && before[i].ID != w.New {
 			r.log = append(r.log, meta.RefLogEntry{
 				Version: r.Version + 1, Name: w.Name, Old: before[i].ID, New: w.New, Peeled: w.Peeled,
-				Subject: c.Subject, Route: c.Route,
+				Subject: c.Subject, Route: c.Route, Agent: agentOf(c),
 			})
 		}
 	}

@@ -37,7 +37,7 @@ func (b *batch) stageOrg(c *meta.Change) {
 	b.stageWebhooks(c)
 	if c.DeleteOrg {
 		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
-		for _, table := range [...]string{"org_keys", "signing_keys", "floors", "idempotency", "webhooks"} {
+		for _, table := range [...]string{"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks"} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
 		b.write(exec(`DELETE FROM orgs WHERE id = $1`, c.Org))
@@ -131,9 +131,9 @@ func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 	}
 	for i := range r.log {
 		e := &r.log[i]
-		b.write(exec(`INSERT INTO ref_log (repo, version, name, old_id, new_id, peeled, at, subject, route)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-			id, e.Version, e.Name, storedID(e.Old), storedID(e.New), storedID(e.Peeled), b.now, e.Subject, e.Route))
+		b.write(exec(`INSERT INTO ref_log (repo, version, name, old_id, new_id, peeled, at, subject, route, agent)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			id, e.Version, e.Name, storedID(e.Old), storedID(e.New), storedID(e.Peeled), b.now, e.Subject, e.Route, e.Agent))
 	}
 	if r.protections != nil {
 		b.write(exec(`DELETE FROM protections WHERE repo = $1`, id))
