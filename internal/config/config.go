@@ -49,6 +49,8 @@ type Config struct {
 
 	AnyRepoName         bool
 	StrictScopes        bool
+	OrgRate             int64
+	SubjectRate         int64
 	TokenGrace          time.Duration
 	UnseenGrace         time.Duration
 	GarbageGrace        time.Duration

@@ -251,6 +251,9 @@ func (x *exchange) log(err error, status int, reported bool) {
 
 // writeError answers with one line that git shows to its user.
 func writeError(w http.ResponseWriter, status int, message string) {
+	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "5")
+	}
 	noCache(w.Header())
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if status == http.StatusUnauthorized {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -155,7 +156,7 @@ func (c *call) fail(err error) {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", challenge(p))
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		h.Set("Retry-After", "5")
+		h.Set("Retry-After", strconv.Itoa(p.RetryAfter()))
 	}
 	message := clip(p.Message)
 	e := api.Error{

@@ -83,7 +83,8 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 	}
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
-		Feed: s.storage.Feed, Endpoints: endpoints,
+		Rates: service.Rates{Org: int(cfg.OrgRate), Subject: int(cfg.SubjectRate)},
+		Feed:  s.storage.Feed, Endpoints: endpoints,
 		Secrets: s.storage.Secrets, Upstreams: s.upstreams,
 	})
 	s.main = s.httpServer(s.routes(version))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -82,6 +83,8 @@ type Error struct {
 	Message string
 	// Err is the private cause, for the log.
 	Err error
+	// After is when to try again, of Limited.
+	After time.Duration
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -94,6 +97,14 @@ func (e *Error) Status() int {
 		return s
 	}
 	return 401
+}
+
+// RetryAfter is for how many seconds a client had better wait.
+func (e *Error) RetryAfter() int {
+	if e.After > 0 {
+		return int((e.After + time.Second - 1) / time.Second)
+	}
+	return 5
 }
 
 // Refuse makes an error of which nothing is private.

@@ -38,6 +38,8 @@ type Config struct {
 	Upstreams *upstream.Syncer
 	// AnyName accepts repository names with characters that a shell may read.
 	AnyName bool
+	// Rates bounds how many requests are answered.
+	Rates Rates
 	// Now is the clock for tokens; nil means time.Now.
 	Now func() time.Time
 }
@@ -45,7 +47,8 @@ type Config struct {
 // Service answers requests for one server. It is safe for concurrent use.
 type Service struct {
 	Config
-	keys keyCache
+	keys   keyCache
+	limits limiter
 }
 
 // New returns a Service.
@@ -135,6 +138,11 @@ func (s *Service) authenticate(ctx context.Context, token string) (*Access, erro
 	}
 	if err := auth.Floor(gate.Floor, p); err != nil {
 		return nil, err
+	}
+	if s.Rates != (Rates{}) {
+		if err := s.limits.take(s.Rates, gate.Org.ID, p.Subject, s.Now()); err != nil {
+			return nil, err
+		}
 	}
 	return &Access{Principal: p, Org: gate.Org, Repo: gate.Repo}, nil
 }
