@@ -109,5 +109,18 @@ func (d *Dir) Shallow(commits []object.ID) error {
 	return nil
 }
 
+// Attributes tells git what holds of paths, as lines of a gitattributes file.
+func (d *Dir) Attributes(lines []byte) error {
+	dir := filepath.Join(d.path, "info")
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "attributes"), lines, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write attributes for git: %w", err)
+	}
+	return nil
+}
+
 // Close removes the view.
 func (d *Dir) Close() error { return os.RemoveAll(d.path) }

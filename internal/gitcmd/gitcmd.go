@@ -29,12 +29,15 @@ const (
 	// MergeTree merges two commits, writes the trees and blobs that are new, and
 	// says what is in conflict.
 	MergeTree Subcommand = "merge-tree"
+	// DiffTree compares two trees.
+	DiffTree Subcommand = "diff-tree"
 )
 
 // known are the commands, with the options that each may be given, by name.
 var known = map[Subcommand][]string{
 	PackObjects: {"--stdout", "-q", "--delta-base-offset", "--threads", "--window", "--depth"},
 	MergeTree:   {"--write-tree", "-z", "--messages", "--allow-unrelated-histories"},
+	DiffTree:    {"-r", "-z", "--raw", "--numstat", "-p", "-C", "-b", "--full-index", "--binary", "--no-ext-diff", "--no-textconv"},
 }
 
 // settings are given to every command.

@@ -54,10 +54,17 @@ type Task struct {
 
 	named   map[object.ID]struct{} // what git has, or will have when it runs
 	pending []object.ID            // of them, what is not written yet
-	made    [][]byte               // commits that are not written yet
+	made    []made                 // of the task's own making, not written yet
 	spare   []object.ID
 	bytes   int64
 	missed  int
+}
+
+// made is an object that the repository need not have.
+type made struct {
+	typ  object.Type
+	id   object.ID
+	data []byte
 }
 
 // New returns a task without objects, on the objects of db, with a view in the
@@ -125,13 +132,21 @@ func (t *Task) StandIn(id, tree object.ID, parents []object.ID, when int64) obje
 	const who = "Cairn <cairn@localhost>"
 	// The message makes commits that are otherwise alike different ones.
 	b = fmt.Appendf(b, "author %s %d +0000\ncommitter %[1]s %[2]d +0000\n\n%s\n", who, max(when, 0), id)
-	made := object.Hash(object.Commit, b)
-	if _, ok := t.named[made]; !ok {
-		t.named[made] = struct{}{}
-		t.made = append(t.made, b)
-	}
-	return made
+	return t.Make(object.Commit, b)
 }
+
+// Make gives git an object that the repository need not have, and returns its id.
+func (t *Task) Make(typ object.Type, data []byte) object.ID {
+	id := object.Hash(typ, data)
+	if _, ok := t.named[id]; !ok && id != emptyTree {
+		t.named[id] = struct{}{}
+		t.made = append(t.made, made{typ, id, data})
+	}
+	return id
+}
+
+// Attributes tells git what holds of paths, as lines of a gitattributes file.
+func (t *Task) Attributes(lines []byte) error { return t.dir.Attributes(lines) }
 
 // Shallow tells git that the history ends at commits, whose parents it is not
 // given.
@@ -142,7 +157,7 @@ type Command struct {
 	Name      gitcmd.Subcommand
 	Options   []string
 	Args      []string
-	In        []byte
+	In        io.ReadSeeker // nil is empty; it is read from its beginning
 	Timeout   time.Duration
 	MaxOutput int64
 }
@@ -167,10 +182,14 @@ func (t *Task) Run(ctx context.Context, git *gitcmd.Git, c Command, out Output) 
 			return err
 		}
 		out.Reset()
-		err := git.Run(ctx, t.dir, gitcmd.Command{
-			Name: c.Name, Options: c.Options, Args: c.Args, In: bytes.NewReader(c.In), Out: out,
-			Timeout: c.Timeout, MaxOutput: c.MaxOutput,
-		})
+		run := gitcmd.Command{Name: c.Name, Options: c.Options, Args: c.Args, Out: out, Timeout: c.Timeout, MaxOutput: c.MaxOutput}
+		if c.In != nil {
+			if _, err := c.In.Seek(0, io.SeekStart); err != nil {
+				return fmt.Errorf("read what git is given: %w", err)
+			}
+			run.In = c.In
+		}
+		err := git.Run(ctx, t.dir, run)
 		var exit *gitcmd.ExitError
 		if !errors.As(err, &exit) || t.missed == maxMisses {
 			return err
@@ -214,12 +233,12 @@ func (t *Task) flush(ctx context.Context) error {
 	err := t.dir.MakePack(func(w io.Writer) (object.ID, []byte, error) {
 		out := pack.NewWriter(w, uint32(count))
 		entries := make([]pack.IndexEntry, 0, count)
-		for _, data := range t.made {
-			at, err := out.AddStored(object.Commit, int64(len(data)), bytes.NewReader(data))
+		for _, o := range t.made {
+			at, err := out.AddStored(o.typ, int64(len(o.data)), bytes.NewReader(o.data))
 			if err != nil {
 				return object.Zero, nil, fmt.Errorf("write pack: %w", err)
 			}
-			entries = append(entries, pack.IndexEntry{ID: object.Hash(object.Commit, data), Offset: at.Offset, CRC: at.CRC})
+			entries = append(entries, pack.IndexEntry{ID: o.id, Offset: at.Offset, CRC: at.CRC})
 		}
 		for _, id := range t.pending {
 			at, err := t.copy(ctx, out, id)

@@ -220,7 +220,7 @@ func TestAbsent(t *testing.T) {
 	lost := object.Hash(object.Blob, []byte("nowhere"))
 	var out bytes.Buffer
 	err := k.Run(context.Background(), program, task.Command{
-		Name: gitcmd.PackObjects, Options: []string{"--stdout", "-q"}, In: []byte(lost.String() + " x\n"), MaxOutput: 1 << 20,
+		Name: gitcmd.PackObjects, Options: []string{"--stdout", "-q"}, In: strings.NewReader(lost.String() + " x\n"), MaxOutput: 1 << 20,
 	}, &out)
 	var exit *gitcmd.ExitError
 	if _, missed := k.Objects(); !errors.As(err, &exit) || missed != 0 {
