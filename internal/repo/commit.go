@@ -300,12 +300,18 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 		b.trees = append(b.trees, madeTree{id: tree})
 	}
 	b.tree = tree
-	b.data, err = object.EncodeCommit(&object.CommitData{Tree: tree, Parents: parents, Author: c.req.Author, Committer: c.req.Committer, Message: c.req.Message})
+	return b, b.encode(c.req.Author, c.req.Committer, c.req.Message)
+}
+
+// encode makes the commit of its tree and parents.
+func (b *built) encode(author, committer object.Signature, message string) error {
+	var err error
+	b.data, err = object.EncodeCommit(&object.CommitData{Tree: b.tree, Parents: b.parents, Author: author, Committer: committer, Message: message})
 	if err != nil {
-		return nil, &InvalidError{Reason: err.Error()}
+		return &InvalidError{Reason: err.Error()}
 	}
 	b.id = object.Hash(object.Commit, b.data)
-	return b, nil
+	return nil
 }
 
 // pack writes what the commit brings into a pack.

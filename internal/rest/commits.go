@@ -113,24 +113,11 @@ func (c *call) commitRequest(m *api.CommitMetadata) (repo.CommitRequest, error) 
 	}
 	req.Message += "\n"
 	var err error
-	now := time.Now()
-	if req.Author, err = signature("author", m.Author, now); err != nil {
+	if req.Author, req.Committer, err = signatures(m.Author, m.Committer); err != nil {
 		return req, err
 	}
-	req.Committer = req.Author
-	if m.Committer != nil {
-		if req.Committer, err = signature("committer", m.Committer, now); err != nil {
-			return req, err
-		}
-	}
-	if expected := first(m.ExpectedTargetSHA, m.ExpectedHeadSHA); expected != "" {
-		id, err := object.ParseID(expected)
-		if err != nil {
-			return req, invalid("expected_target_sha %.80q is not a full commit id of 40 hexadecimal digits", expected)
-		}
-		req.Expected = &id
-	}
-	return req, nil
+	req.Expected, err = expectedSHA(m.ExpectedTargetSHA, m.ExpectedHeadSHA)
+	return req, err
 }
 
 // signature translates an identity. A date that cannot be read stands for now.

@@ -179,6 +179,7 @@ var refusals = []struct {
 	{DefaultBranch, find[*repo.DefaultBranchError]},
 	{RepositoryDeleted, find[*repo.DeletedError]},
 	{NoChanges, find[*repo.NoChangesError]},
+	{Precondition, find[*repo.NotRestorableError]},
 	{Invalid, find[*repo.InvalidError]},
 	{Invalid, find[*object.PathError]},
 	{Invalid, find[*webhook.InvalidError]},
