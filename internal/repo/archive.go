@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 	"time"
 
-	"github.com/bmatcuk/doublestar/v4"
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/cairnstate/cairn/internal/git/object"
@@ -29,13 +27,6 @@ type ArchiveQuery struct {
 	// Prefix is put before all paths, with a slash between.
 	Prefix string
 }
-
-// Bounds of an ArchiveQuery.
-const (
-	maxGlobs        = 1000
-	maxGlobLen      = 4096
-	maxAlternatives = 256 // that braces of one glob stand for
-)
 
 // Archive writes files as tar.gz. The bytes depend on nothing but the commit and
 // the query. Submodules are left out; files keep whether they are executable. A
@@ -66,18 +57,8 @@ func (v *View) Archive(ctx context.Context, w io.Writer, q ArchiveQuery) error {
 
 // check returns the prefix as it is put before paths.
 func (q *ArchiveQuery) check() (string, error) {
-	if len(q.Include)+len(q.Exclude) > maxGlobs {
-		return "", invalid("%d globs are more than the limit of %d", len(q.Include)+len(q.Exclude), maxGlobs)
-	}
-	for _, globs := range [][]string{q.Include, q.Exclude} {
-		for _, glob := range globs {
-			if glob == "" || len(glob) > maxGlobLen || !doublestar.ValidatePattern(glob) {
-				return "", invalid("glob %q is malformed", clip(glob))
-			}
-			if alternatives(glob) > maxAlternatives {
-				return "", invalid("glob %q stands for more than %d patterns", clip(glob), maxAlternatives)
-			}
-		}
+	if err := checkGlobs(q.Include, q.Exclude); err != nil {
+		return "", err
 	}
 	prefix := strings.TrimSuffix(q.Prefix, "/")
 	if prefix == "" && q.Prefix == "" {
@@ -91,24 +72,6 @@ func (q *ArchiveQuery) check() (string, error) {
 		return "", invalid("archive prefix %q must be a relative path without %q, %q and backslashes", clip(q.Prefix), ".", "..")
 	}
 	return prefix + "/", nil
-}
-
-// alternatives returns how many patterns the braces of a glob stand for, at
-// most; it stops counting beyond maxAlternatives.
-func alternatives(glob string) int {
-	product, choices := 1, 1
-	for i := range len(glob) {
-		switch glob[i] {
-		case ',':
-			choices++
-		case '{', '}':
-			product, choices = product*choices, 1
-		}
-		if product*choices > maxAlternatives {
-			break
-		}
-	}
-	return product * choices
 }
 
 type archiver struct {
@@ -152,18 +115,6 @@ func (a *archiver) wants(name string) bool {
 		return false
 	}
 	return !matchesAny(a.q.Exclude, name)
-}
-
-func matchesAny(globs []string, name string) bool {
-	for _, glob := range globs {
-		if doublestar.MatchUnvalidated(glob, name) {
-			return true
-		}
-		if !strings.Contains(glob, "/") && doublestar.MatchUnvalidated(glob, path.Base(name)) {
-			return true
-		}
-	}
-	return false
 }
 
 // file writes one file or symbolic link.

@@ -82,6 +82,7 @@ type Engine struct {
 	details *lru.Cache[FilesQuery, *FileDetails]
 	// histories are lists of commits that somebody is reading page by page.
 	histories *lru.Cache[historyKey, *history]
+	greps     greps
 	writing
 }
 
@@ -122,6 +123,7 @@ func New(cfg Config) *Engine {
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
 		details:   lru.New[FilesQuery, *FileDetails](cfg.CacheBytes / 16),
 		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
+		greps:     newGreps(cfg.CacheBytes / 16),
 	}
 }
 

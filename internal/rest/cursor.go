@@ -22,6 +22,7 @@ const (
 	branchCursor   = 'b'
 	commitCursor   = 'c'
 	deliveryCursor = 'd'
+	grepCursor     = 'g'
 	notesCursor    = 'n'
 	repoCursor     = 'r'
 	tagCursor      = 't'
@@ -41,6 +42,11 @@ func openCursor(cursor string, kind byte) ([]byte, error) {
 	if len(cursor) > maxCursor {
 		return nil, badCursor()
 	}
+	return decodeCursor(cursor, kind)
+}
+
+// decodeCursor is openCursor for a cursor whose length is checked.
+func decodeCursor(cursor string, kind byte) ([]byte, error) {
 	data, err := cursorEncoding.DecodeString(cursor)
 	if err != nil || len(data) == 0 || data[0] != kind {
 		return nil, badCursor()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/service"
 )
 
@@ -44,6 +45,9 @@ func TestBadCursors(t *testing.T) {
 	for _, cursor := range bad {
 		if _, err := branchPosition(cursor); err == nil || service.Public(err).Code != service.Invalid {
 			t.Errorf("branch cursor %.40q: %v", cursor, err)
+		}
+		if _, _, err := matchPosition(cursor, repo.GrepQuery{}); err == nil || service.Public(err).Code != service.Invalid {
+			t.Errorf("cursor of a search %.40q: %v", cursor, err)
 		}
 		if _, _, err := repoPosition(cursor); err == nil || service.Public(err).Code != service.Invalid {
 			t.Errorf("repository cursor %.40q: %v", cursor, err)

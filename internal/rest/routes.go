@@ -251,6 +251,8 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: sends[api.DiffCommit, api.CommitDiff]((*call).diffCommit)},
 		{name: "branches.diff", method: get, legacy: "repos/branches/diff", path: "repos/{r}/branches/diff",
 			access: reads(auth.GitRead), op: sends[api.DiffBranch, api.BranchDiff]((*call).diffBranch)},
+		{name: "grep", method: post, legacy: "repos/grep", path: "repos/{r}/grep",
+			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).grep)},
 		{name: "commits.pack", method: post, once: true, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
 		{name: "commits.restore", method: post, once: true, legacy: "repos/restore-commit", path: "repos/{r}/restore-commit", commits: true,

@@ -92,6 +92,7 @@ var samples = map[string][]sample{
 		{body: `{"metadata":{"target_branch":"session","ephemeral":true,"base_ref":"HEAD^","author":{"name":"a","email":"e"}}}`},
 	},
 	"commits.reset":      {{body: `{"metadata":{"target_branch":"main","base_ref":"old","author":{"name":"a","email":"e"}}}` + "\n"}},
+	"grep":               {{body: `{"query":{"pattern":"hello"}}`}},
 	"credentials.create": {{body: `{"username":"u","password":"p"}`}},
 	"credentials.update": {{body: `{"id":"{credential}","password":"q"}`}},
 	"credentials.delete": {{body: `{"id":"{credential}"}`}},
