@@ -115,8 +115,3 @@ func TestPublishedSDKResumesASession(t *testing.T) {
 		t.Error("the server's log holds a token")
 	}
 }
-
-func TestPublishedSDK(t *testing.T) {
-	s := harness.Serve(t, harness.Options{TLS: true})
-	t.Log(node(t, "sdk.mjs", published(t, s)))
-}

@@ -1,0 +1,104 @@
+package clients_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/tests/harness"
+)
+
+// outcome is a line that a client's program prints.
+type outcome struct {
+	Case   string // "" in the line that counts the cases of Method
+	Error  string // why it failed
+	Absent string // the route that it needs and the server does not have
+
+	Method       string
+	Works, Fails int
+}
+
+// TestPublishedTypeScript calls every method of the published TypeScript client,
+// and compares the methods that it has with those called.
+func TestPublishedTypeScript(t *testing.T) {
+	modules := harness.Tool(t, "node", "node/node_modules")
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("node")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	contract(t, exec.Command("node", filepath.Join(dir, "contract.mjs")))
+}
+
+// contract runs a client's program against a server that may follow an upstream
+// on loopback, and makes a subtest of each of its cases.
+func contract(t *testing.T, program *exec.Cmd) {
+	t.Helper()
+	host := upstream(t)
+	s := harness.Serve(t, harness.Options{TLS: true, Args: []string{"--allow-host", host, "--upstream-plain", host}})
+	ca := filepath.Join(filepath.Dir(s.Bundle()), "ca.pem")
+	program.Dir = t.TempDir()
+	program.Env = slices.Concat(harness.GitEnv(program.Dir), published(t, s), []string{
+		"UPSTREAM_HOST=" + host, "ROUTES=" + strings.Join(legacyRoutes(t), " "),
+		"SSL_CERT_FILE=" + ca, "GIT_SSL_CAINFO=" + ca, // alone, because every process reads it
+	})
+	methods, works, fails := 0, 0, 0
+	for line := range strings.Lines(output(t, program)) {
+		var o outcome
+		if err := json.Unmarshal([]byte(line), &o); err != nil {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if o.Method != "" {
+			methods, works, fails = methods+1, works+o.Works, fails+o.Fails
+			continue
+		}
+		t.Run(o.Case, func(t *testing.T) {
+			if o.Absent != "" {
+				t.Skipf("the server has no route %s", o.Absent)
+			}
+			if o.Error != "" {
+				t.Error(o.Error)
+			}
+		})
+	}
+	t.Logf("%d methods, %d successes, %d failures", methods, works, fails)
+	if methods == 0 {
+		t.Error("no method was called")
+	}
+}
+
+// upstream serves the repository team/app with a branch trunk, and returns the
+// host.
+func upstream(t *testing.T) string {
+	t.Helper()
+	root := t.TempDir()
+	g := harness.NewGit(t)
+	bare := filepath.Join(root, "team", "app.git")
+	g.Run("init", "-q", "--bare", "--initial-branch=trunk", bare)
+	g.In(bare).Input("commit refs/heads/trunk\ncommitter T <t@example.com> 1700000000 +0000\ndata 5\nbegin\nM 100644 inline a\ndata 2\na\n\n", "fast-import", "--quiet")
+	return strings.TrimPrefix(harness.ServeBackend(t, root).URL, "http://")
+}
+
+// legacyRoutes lists the paths below /api/v1/ that the server has.
+func legacyRoutes(t *testing.T) []string {
+	t.Helper()
+	var document struct{ Paths map[string]any }
+	if err := json.Unmarshal(api.OpenAPI, &document); err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for path := range maps.Keys(document.Paths) {
+		if legacy, ok := strings.CutPrefix(path, "/api/v1/"); ok {
+			paths = append(paths, legacy)
+		}
+	}
+	return paths
+}
