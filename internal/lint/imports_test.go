@@ -17,6 +17,8 @@ const module = "github.com/cairnstate/cairn/"
 // data: an arrow that is not here does not exist.
 var layers = map[string][]string{
 	"internal/fsx":               {},
+	"internal/chunk":             {},
+	"internal/tree":              {},
 	"internal/git/object":        {},
 	"internal/git/refname":       {},
 	"internal/git/pktline":       {},
@@ -77,19 +79,20 @@ var owners = map[string]struct {
 	pkgs []string
 	why  string
 }{
-	"github.com/ncruces/go-sqlite3":       {[]string{"internal/meta/sqlstore"}, "one package knows the embedded database"},
-	"github.com/jackc/pgx":                {[]string{"internal/meta/sqlstore"}, "one package knows PostgreSQL"},
-	"github.com/pressly/goose":            {[]string{"internal/meta/sqlstore"}, "migrations belong to the store"},
-	"github.com/minio/minio-go":           {[]string{"internal/blob/s3"}, "one package knows S3"},
-	"github.com/golang-jwt/jwt":           {[]string{"internal/auth"}, "tokens are made and checked in one place"},
-	"github.com/spf13/cobra":              {[]string{"internal/cli"}, "flags stay at the edge"},
-	"github.com/prometheus/client_golang": {[]string{"internal/obs", "internal/server"}, "metrics are wired where the server is composed"},
-	"github.com/goccy/go-yaml":            {[]string{"internal/config"}, "the file format of the configuration is a detail"},
-	"github.com/bmatcuk/doublestar":       {[]string{"internal/repo"}, "archive globs have one dialect"},
-	"github.com/go-git/go-git":            {nil, "an oracle for tests only"},
-	"net/http":                            {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go"}, "below the handlers nothing knows HTTP"},
-	"github.com/pjbgf/sha1cd":             {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
-	"github.com/klauspost/compress":       {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp"}, "compression is part of the formats"},
+	"github.com/ncruces/go-sqlite3":         {[]string{"internal/meta/sqlstore"}, "one package knows the embedded database"},
+	"github.com/jackc/pgx":                  {[]string{"internal/meta/sqlstore"}, "one package knows PostgreSQL"},
+	"github.com/pressly/goose":              {[]string{"internal/meta/sqlstore"}, "migrations belong to the store"},
+	"github.com/minio/minio-go":             {[]string{"internal/blob/s3"}, "one package knows S3"},
+	"github.com/golang-jwt/jwt":             {[]string{"internal/auth"}, "tokens are made and checked in one place"},
+	"github.com/spf13/cobra":                {[]string{"internal/cli"}, "flags stay at the edge"},
+	"github.com/prometheus/client_golang":   {[]string{"internal/obs", "internal/server"}, "metrics are wired where the server is composed"},
+	"github.com/goccy/go-yaml":              {[]string{"internal/config"}, "the file format of the configuration is a detail"},
+	"github.com/bmatcuk/doublestar":         {[]string{"internal/repo"}, "archive globs have one dialect"},
+	"github.com/PlakarKorp/go-cdc-chunkers": {[]string{"internal/chunk"}, "cut points are part of the format, kept in one place"},
+	"github.com/go-git/go-git":              {nil, "an oracle for tests only"},
+	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go"}, "below the handlers nothing knows HTTP"},
+	"github.com/pjbgf/sha1cd":               {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
+	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp"}, "compression is part of the formats"},
 }
 
 type pkgInfo struct {
