@@ -1,13 +1,11 @@
 package rest
 
 import (
-	"context"
 	"net/http"
 	"reflect"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
-	"github.com/cairnstate/cairn/internal/service"
 )
 
 // route is one row of the table: what it is called in metrics, how it is asked,
@@ -25,83 +23,6 @@ type route struct {
 	merges  bool // its refusals tell what is in conflict
 	strict  bool // members of the body that are not known are refused
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
-}
-
-// access authorises a request with a token that grants one of the scopes. repo is
-// the name in the path, "" where the token's claim names the repository.
-type access struct {
-	scopes []auth.Scope
-	open   func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error)
-}
-
-// reads and writes authorise work in a repository; who may change which ref is
-// decided where refs change.
-func reads(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
-		return s.Open(ctx, token, repo, scopes...)
-	}}
-}
-
-var writes = reads
-
-// changes authorises changes of a repository itself.
-func changes(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
-		return s.OpenToChange(ctx, token, repo, scopes...)
-	}}
-}
-
-// describes authorises reading what is known of a repository, also before its
-// first import has ended.
-func describes(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
-		return s.OpenImporting(ctx, token, repo, scopes...)
-	}}
-}
-
-// ofCredential authorises a change of the credential that the request names.
-func ofCredential(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
-		if repo != "" {
-			return s.OpenToChange(ctx, token, repo, scopes...)
-		}
-		return s.OpenCredentials(ctx, token, scopes...)
-	}}
-}
-
-// creates authorises the creation of the repository that the token names.
-func creates(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-		return s.OpenNew(ctx, token, scopes...)
-	}}
-}
-
-// ofOrg authorises work on the org as a whole.
-func ofOrg(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-		return s.OpenOrg(ctx, token, scopes...)
-	}}
-}
-
-// ofPart authorises reading what belongs to the org, or to the repository that
-// the token was made for; changesPart authorises changing it.
-func ofPart(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-		return s.OpenPart(ctx, token, scopes...)
-	}}
-}
-
-func changesPart(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-		return s.OpenPartToChange(ctx, token, scopes...)
-	}}
-}
-
-// changesOrg authorises changes of the org.
-func changesOrg(scopes ...auth.Scope) access {
-	return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
-		return s.OpenOrgToChange(ctx, token, scopes...)
-	}}
 }
 
 // operation is what a route does, with the types of what it takes and answers.
