@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cairnstate/cairn/internal/git/object"
 )
 
 // Subcommand is a git command that this package knows.
@@ -31,13 +33,18 @@ const (
 	MergeTree Subcommand = "merge-tree"
 	// DiffTree compares two trees.
 	DiffTree Subcommand = "diff-tree"
+	// Blame says which commits the lines of a file come from. It does not know
+	// --end-of-options: its arguments are a commit's full id, "--" and a path.
+	Blame Subcommand = "blame"
 )
 
-// known are the commands, with the options that each may be given, by name.
+// known are the commands, with the options that each may be given, by name. A name
+// that ends in "*" is one whose value follows it at once.
 var known = map[Subcommand][]string{
 	PackObjects: {"--stdout", "-q", "--delta-base-offset", "--threads", "--window", "--depth"},
 	MergeTree:   {"--write-tree", "-z", "--messages", "--allow-unrelated-histories"},
-	DiffTree:    {"-r", "-z", "--raw", "--numstat", "-p", "-C", "-b", "--full-index", "--binary", "--no-ext-diff", "--no-textconv"},
+	Blame:       {"--incremental", "-M", "-C", "-L*"},
+	DiffTree:    {"-r", "-z", "--raw", "--numstat", "-p", "-M", "-C", "-b", "--diff-filter", "--full-index", "--binary", "--no-ext-diff", "--no-textconv"},
 }
 
 // settings are given to every command.
@@ -187,13 +194,24 @@ func arguments(c Command) ([]string, error) {
 	args = append(args, string(c.Name))
 	for _, o := range c.Options {
 		name, _, _ := strings.Cut(o, "=")
-		if !slices.Contains(options, name) {
+		if !slices.Contains(options, name) && !(len(o) > 2 && slices.Contains(options, o[:2]+"*")) {
 			return nil, fmt.Errorf("git %s: option %q is not one that is used here", c.Name, o)
 		}
 		args = append(args, o)
 	}
+	if c.Name == Blame {
+		if len(c.Args) != 3 || c.Args[1] != "--" || !isID(c.Args[0]) {
+			return nil, fmt.Errorf("git %s: its arguments must be a full object id, %q and a path", c.Name, "--")
+		}
+		return append(args, c.Args...), nil
+	}
 	args = append(args, "--end-of-options")
 	return append(args, c.Args...), nil
+}
+
+func isID(text string) bool {
+	_, err := object.ParseID(text)
+	return err == nil
 }
 
 func (g *Git) find() (string, error) {

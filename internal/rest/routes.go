@@ -172,6 +172,8 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: sends[api.DiffCommit, api.CommitDiff]((*call).diffCommit)},
 		{name: "branches.diff", method: get, legacy: "repos/branches/diff", path: "repos/{r}/branches/diff",
 			access: reads(auth.GitRead), op: sends[api.DiffBranch, api.BranchDiff]((*call).diffBranch)},
+		{name: "blame", method: get, legacy: "repos/blame", path: "repos/{r}/blame",
+			access: reads(auth.GitRead), op: sends[api.GetBlame, api.Blame]((*call).blame)},
 		{name: "grep", method: post, legacy: "repos/grep", path: "repos/{r}/grep",
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).grep)},
 		{name: "commits.pack", method: post, once: true, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,

@@ -92,6 +92,7 @@ var samples = map[string][]sample{
 		{body: `{"metadata":{"target_branch":"session","ephemeral":true,"base_ref":"HEAD^","author":{"name":"a","email":"e"}}}`},
 	},
 	"commits.reset":      {{body: `{"metadata":{"target_branch":"main","base_ref":"old","author":{"name":"a","email":"e"}}}` + "\n"}},
+	"blame":              {{query: "path=README.md"}, {query: "path=s&ref=session&ephemeral=true&range=1,1&detect_moves=true"}},
 	"grep":               {{body: `{"query":{"pattern":"hello"}}`}},
 	"credentials.create": {{body: `{"username":"u","password":"p"}`}},
 	"credentials.update": {{body: `{"id":"{credential}","password":"q"}`}},

@@ -21,6 +21,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/gitcmd"
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
 )
 
@@ -143,6 +144,25 @@ func (t *Task) Make(typ object.Type, data []byte) object.ID {
 		t.made = append(t.made, made{typ, id, data})
 	}
 	return id
+}
+
+// Whole gives git all that the repository has, pack by pack.
+func (t *Task) Whole(ctx context.Context) error {
+	for _, p := range t.db.Packs() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if p.Info().Class == meta.PackGarbage || p.Index().Count() == 0 {
+			continue
+		}
+		if t.bytes += p.Info().Bytes; t.bytes > t.limits.Bytes {
+			return &LimitError{What: "bytes", Limit: t.limits.Bytes}
+		}
+		if err := t.dir.AddPack(p.Index().PackChecksum(), p, p.Index().Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Attributes tells git what holds of paths, as lines of a gitattributes file.
