@@ -29,6 +29,7 @@ type Config struct {
 	UpstreamPlain []string
 	UpstreamCA    string
 	UpstreamWait  time.Duration
+	UpstreamIdle  time.Duration
 
 	Listen         string
 	AdminListen    string

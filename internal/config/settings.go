@@ -50,6 +50,7 @@ var Settings = []Setting{
 	{Name: "upstream-plain", Value: "HOST", Repeats: true, Help: "ask upstreams at this HOST or HOST:PORT, as repositories name it, by plain http; --allow-host must let it through", set: setList(func(c *Config) *[]string { return &c.UpstreamPlain })},
 	{Name: "upstream-ca", Value: "FILE", Help: "trust the certificate authorities in this file (PEM) too when upstreams are asked", set: setString(func(c *Config) *string { return &c.UpstreamCA })},
 	{Name: "upstream-timeout", Value: "DURATION", Default: "1h", Help: "give up a sync with an upstream that takes longer than this", set: setDuration(func(c *Config) *time.Duration { return &c.UpstreamWait }, time.Second, 24*time.Hour)},
+	{Name: "upstream-idle", Value: "DURATION", Default: "1m", Help: "end a sync whose upstream sends nothing for this long; it is tried again later", set: setDuration(func(c *Config) *time.Duration { return &c.UpstreamIdle }, time.Second, time.Hour)},
 	{Name: "listen", Value: "ADDR", Default: "127.0.0.1:8080", Help: "answer REST and Git on this address; port 0 takes a free one", set: setAddress(func(c *Config) *string { return &c.Listen })},
 	{Name: "admin-listen", Value: "ADDR", Help: "answer /metrics on this address instead of the main one", set: setAddress(func(c *Config) *string { return &c.AdminListen })},
 	{Name: "public-url", Value: "URL", Help: "the URL that clients use, for the URLs in answers (default: the address listened on)", set: setPublicURL},

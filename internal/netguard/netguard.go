@@ -31,6 +31,9 @@ func (e *RefusedError) Error() string {
 // Guard decides which hosts may be connected to: those with a public address,
 // and those that the operator allowed. It is safe for concurrent use.
 type Guard struct {
+	// Resolver looks names up; nil means the system's. Set it before use.
+	Resolver *net.Resolver
+
 	hosts    map[string]bool // "host" or "host:port", lower case
 	prefixes []netip.Prefix
 }
@@ -170,7 +173,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
+	d := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Resolver: g.Resolver}
 	if !g.Allows(host, port) {
 		d.Control = func(_, resolved string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(resolved)

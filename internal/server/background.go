@@ -2,11 +2,12 @@ package server
 
 import (
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/upstream"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
 
-// countBackground exports what the engine and the webhooks do that no request
-// waits for.
+// countBackground exports what the engine, the webhooks and the syncs do that no
+// request waits for.
 func (s *Server) countBackground() {
 	for _, c := range []struct {
 		name, help string
@@ -43,5 +44,16 @@ func (s *Server) countBackground() {
 			export = s.metrics.Gauge
 		}
 		export(c.name, c.help, func() int64 { return c.of(s.webhooks.Figures()) })
+	}
+	for _, c := range []struct {
+		name, help string
+		of         func(upstream.Figures) int64
+	}{
+		{"cairn_syncs_started_total", "Syncs with upstreams that began here; one that is tried again counts again.", func(f upstream.Figures) int64 { return f.Started }},
+		{"cairn_syncs_succeeded_total", "Syncs with upstreams that succeeded here.", func(f upstream.Figures) int64 { return f.Succeeded }},
+		{"cairn_syncs_failed_total", "Syncs with upstreams that failed here.", func(f upstream.Figures) int64 { return f.Failed }},
+		{"cairn_sync_seconds_total", "Seconds that syncs took that ended here.", func(f upstream.Figures) int64 { return int64(f.Took.Seconds()) }},
+	} {
+		s.metrics.Count(c.name, c.help, func() int64 { return c.of(s.upstreams.Figures()) })
 	}
 }

@@ -77,10 +77,10 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 		Feed: s.storage.Feed, Sender: endpoints.Sender, Process: s.storage.process, Report: s.failed, DisableAfter: cfg.WebhookDisableAfter,
 	})
 	endpoints.Changed = s.webhooks.Changed
-	s.countBackground()
 	if s.upstreams, err = s.openUpstreams(); err != nil {
 		return nil, errors.Join(err, s.storage.Close())
 	}
+	s.countBackground()
 	s.service = service.New(service.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
 		Rates: service.Rates{Org: int(cfg.OrgRate), Subject: int(cfg.SubjectRate)},

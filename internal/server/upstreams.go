@@ -15,7 +15,7 @@ import (
 func (s *Server) openUpstreams() (*upstream.Syncer, error) {
 	c := upstream.Config{
 		Meta: s.storage.Meta, Engine: s.storage.Engine, Secrets: s.storage.Secrets, Hosts: s.storage.Guard,
-		Plain: make(map[string]bool), Process: strings.ToLower(rand.Text()), Timeout: s.cfg.UpstreamWait, Log: s.log,
+		Plain: make(map[string]bool), Process: strings.ToLower(rand.Text()), Timeout: s.cfg.UpstreamWait, Idle: s.cfg.UpstreamIdle, Log: s.log,
 	}
 	for _, host := range s.cfg.UpstreamPlain {
 		host = strings.ToLower(host)

@@ -165,7 +165,11 @@ func (b *idleBody) Read(p []byte) (int, error) {
 		if cause := context.Cause(b.ctx); cause != nil {
 			err = cause
 		}
-		err = &Error{Message: "the connection to the upstream broke off", Transient: true, Err: err}
+		message := "the connection to the upstream broke off"
+		if errors.Is(err, errIdle) {
+			message = "the upstream stopped sending"
+		}
+		err = &Error{Message: message, Transient: true, Err: err}
 	}
 	return n, err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pktline"
 	"github.com/cairnstate/cairn/internal/git/refname"
+	"github.com/cairnstate/cairn/internal/repo"
 )
 
 // maxListing bounds a list of refs, in bytes.
@@ -92,9 +93,52 @@ func printable(message string) string {
 	return message
 }
 
-// fetch asks for the objects of wants without those that haves imply. The pack
-// ends with io.EOF only when the upstream has sent it whole.
-func (r *remote) fetch(ctx context.Context, wants, haves []object.ID) (io.ReadCloser, error) {
+// Bounds of what an upstream is told that is here, in commits.
+const (
+	firstHaves = 32   // in the first round; each next has twice as many
+	mostHaves  = 1024 // in one round
+	maxHaves   = 8192 // in all
+	maxInVain  = 512  // unknown to the upstream, once it knew one
+)
+
+// fetch asks for the objects of wants without those that it learns in rounds are
+// here and there. The pack ends with io.EOF only when the upstream has sent it
+// whole.
+func (r *remote) fetch(ctx context.Context, wants []object.ID, here *repo.Common) (io.ReadCloser, error) {
+	var known []object.ID
+	told, vain := 0, 0
+	for size := firstHaves; ; size = min(2*size, mostHaves) {
+		next := here.Next(size)
+		told += len(next)
+		last := len(next) < size || told >= maxHaves || len(known) > 0 && vain >= maxInVain
+		answer, err := r.round(ctx, wants, append(known, next...), last)
+		if err != nil {
+			return nil, err
+		}
+		both, ready, err := answer.acknowledged(last)
+		if err == nil && ready {
+			err = answer.begin()
+		}
+		if err == nil && ready {
+			return answer, nil
+		}
+		answer.Close()
+		if err != nil {
+			return nil, err
+		}
+		vain += len(next)
+		for _, id := range next {
+			if both[id] {
+				known, vain = append(known, id), 0
+				here.Known(id)
+			}
+		}
+	}
+}
+
+// round tells the upstream of commits that are here. The last one demands the
+// pack.
+func (r *remote) round(ctx context.Context, wants, haves []object.ID, last bool) (*packBody, error) {
 	args := []string{"thin-pack", "no-progress", "ofs-delta"}
 	for _, id := range wants {
 		args = append(args, "want "+id.String())
@@ -102,16 +146,47 @@ func (r *remote) fetch(ctx context.Context, wants, haves []object.ID) (io.ReadCl
 	for _, id := range haves {
 		args = append(args, "have "+id.String())
 	}
-	body, err := r.command(ctx, "fetch", append(args, "done"))
+	if last {
+		args = append(args, "done")
+	}
+	body, err := r.command(ctx, "fetch", args)
 	if err != nil {
 		return nil, err
 	}
-	p := &packBody{body: body, in: pktline.NewReader(bufio.NewReaderSize(body, 64<<10))}
-	if err := p.begin(); err != nil {
-		body.Close()
-		return nil, err
+	return &packBody{body: body, in: pktline.NewReader(bufio.NewReaderSize(body, 64<<10))}, nil
+}
+
+// acknowledged reads which commits the upstream has too, and whether it sends
+// the pack now. After the last round it does so without a word.
+func (p *packBody) acknowledged(last bool) (both map[object.ID]bool, ready bool, err error) {
+	if last {
+		return nil, true, nil
 	}
-	return p, nil
+	both = make(map[object.ID]bool)
+	for range maxSections {
+		packet, err := p.in.Next()
+		if err != nil {
+			return nil, false, garbled(err)
+		}
+		line := string(packet.Line())
+		switch {
+		case packet.Kind != pktline.Data:
+			return both, ready, nil
+		case line == "ready":
+			ready = true
+		case strings.HasPrefix(line, "ERR "):
+			return nil, false, refused(nil, "the upstream says: %s", printable(line[4:]))
+		case strings.HasPrefix(line, "ACK "):
+			id, err := object.ParseID(line[4:])
+			if err != nil {
+				return nil, false, garbled(fmt.Errorf("line %.80q of the acknowledgments", line))
+			}
+			both[id] = true
+		case line != "acknowledgments" && line != "NAK":
+			return nil, false, garbled(fmt.Errorf("line %.80q of the acknowledgments", line))
+		}
+	}
+	return nil, false, refused(nil, "the upstream acknowledges too much")
 }
 
 // packBody reads the pack out of the answer to fetch.

@@ -24,9 +24,6 @@ import (
 // route is what syncs are called in the ref log.
 const route = "upstream sync"
 
-// maxHaves bounds what an upstream is told that is here.
-const maxHaves = 256
-
 // run is one sync under way.
 type run struct {
 	*Syncer
@@ -107,11 +104,11 @@ func (r *run) sync(ctx context.Context) error {
 		return err
 	}
 	if len(wants) > 0 {
-		haves, err := v.CommonWith(ctx, maxHaves)
+		here, err := v.Common(ctx, likely(seen))
 		if err != nil {
 			return err
 		}
-		pack, err := from.fetch(ctx, wants, haves)
+		pack, err := from.fetch(ctx, wants, here)
 		if err != nil {
 			return err
 		}
@@ -192,6 +189,18 @@ func wanted(ctx context.Context, v *repo.View, refs []repo.MirroredRef) ([]objec
 		}
 	}
 	return v.MissingFrom(ctx, ids)
+}
+
+// likely lists, in order of their names, what refs of the upstream were when they
+// were seen last; not more than half of what a sync may tell.
+func likely(seen map[string]object.ID) []object.ID {
+	names := slices.Sorted(maps.Keys(seen))
+	names = names[:min(len(names), maxHaves/2)]
+	ids := make([]object.ID, 0, len(names))
+	for _, name := range names {
+		ids = append(ids, seen[name])
+	}
+	return ids
 }
 
 // encodeSeen keeps what a sync saw: a line with id and name for each ref. Those

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/events"
@@ -64,6 +65,24 @@ type Syncer struct {
 	Config
 	transport http.RoundTripper
 	wake      chan struct{}
+
+	started, succeeded, failed, nanos atomic.Int64
+}
+
+// Figures count what a Syncer did since it was made.
+type Figures struct {
+	// Started counts the runs that began, Succeeded and Failed how runs ended; a
+	// run that was detached, taken over or given back is neither.
+	Started, Succeeded, Failed int64
+	// Took is the time of the runs that ended.
+	Took time.Duration
+}
+
+// Figures returns the figures as they are now.
+func (s *Syncer) Figures() Figures {
+	return Figures{
+		Started: s.started.Load(), Succeeded: s.succeeded.Load(), Failed: s.failed.Load(), Took: time.Duration(s.nanos.Load()),
+	}
 }
 
 // New returns a Syncer. Hosts may be nil: then all are refused.
@@ -164,7 +183,11 @@ func (s *Syncer) begin(ctx context.Context, job meta.Sync) (*run, error) {
 	}
 	r.upstream.Runs++
 	begin := &meta.BeginSync{ID: job.ID, Owner: s.Process, Lease: s.Lease, AtRuns: r.upstream.Runs - 1}
-	return r, s.Engine.Follow(ctx, repo.Writer{Route: route}, r.repo, meta.FollowChange{BeginSync: begin}, r.event(events.TypeSyncStarted, nil, nil))
+	err = s.Engine.Follow(ctx, repo.Writer{Route: route}, r.repo, meta.FollowChange{BeginSync: begin}, r.event(events.TypeSyncStarted, nil, nil))
+	if err == nil {
+		s.started.Add(1)
+	}
+	return r, err
 }
 
 // hold runs a sync that was taken while its lease is renewed, and ends it.
@@ -185,6 +208,8 @@ func (s *Syncer) hold(ctx context.Context, r *run) error {
 	defer done()
 	switch {
 	case err == nil:
+		s.succeeded.Add(1)
+		s.nanos.Add(int64(time.Since(r.started)))
 		s.Log.Info("sync succeeded", "repo", r.repo.Name, "run", r.upstream.Runs, "ms", time.Since(r.started).Milliseconds())
 		return nil
 	case errors.Is(err, repo.ErrSyncLost):
@@ -192,7 +217,11 @@ func (s *Syncer) hold(ctx context.Context, r *run) error {
 	case ctx.Err() != nil:
 		return s.Meta.RenewSync(end, r.job.ID, s.Process, 0) // for another process
 	}
-	return r.fail(end, err)
+	if err = r.fail(end, err); err == nil {
+		s.failed.Add(1)
+		s.nanos.Add(int64(time.Since(r.started)))
+	}
+	return err
 }
 
 // renew keeps the lease of a sync until ctx ends, and ends the sync when it was

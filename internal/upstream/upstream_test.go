@@ -146,12 +146,37 @@ func TestPackBody(t *testing.T) {
 	}
 }
 
+func TestAcknowledgments(t *testing.T) {
+	for name, row := range map[string]struct {
+		answer string
+		both   int
+		ready  bool
+		fails  bool
+	}{
+		"none":     {packets("acknowledgments\n", "NAK\n", "0000"), 0, false, false},
+		"some":     {packets("acknowledgments\n", "ACK "+hexA+"\n", "ACK "+hexB+"\n", "0000"), 2, false, false},
+		"ready":    {packets("acknowledgments\n", "ACK "+hexA+"\n", "ready\n", "0001", "packfile\n"), 1, true, false},
+		"error":    {packets("ERR gone\n"), 0, false, true},
+		"bad id":   {packets("acknowledgments\n", "ACK "+hexA[1:]+"\n", "0000"), 0, false, true},
+		"a pack":   {packets("packfile\n", "\x01PACK", "0000"), 0, false, true},
+		"cut":      {packets("acknowledgments\n", "ACK "+hexA+"\n"), 0, false, true},
+		"too many": {packets("acknowledgments\n", "0000")[:20] + strings.Repeat(packets("NAK\n"), maxSections), 0, false, true},
+	} {
+		p := &packBody{body: io.NopCloser(nil), in: pktline.NewReader(strings.NewReader(row.answer))}
+		both, ready, err := p.acknowledged(false)
+		if len(both) != row.both || ready != row.ready || (err != nil) != row.fails {
+			t.Errorf("%s: %d, %v, %v", name, len(both), ready, err)
+		}
+	}
+}
+
 // FuzzAnswers reads any bytes as each of the answers of an upstream.
 func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(packets(hexA+" refs/heads/main\n", "0000")))
 	f.Add([]byte(packets("packfile\n", "\x01PACK", "\x03no\n", "0000")))
 	f.Add([]byte(packets("ERR \x1b[2Jgone\n")))
 	f.Add([]byte("0004zzzz"))
+	f.Add([]byte(packets("acknowledgments\n", "ACK "+hexA+"\n", "ready\n", "0001")))
 	f.Add([]byte(packets("acknowledgments\n", "NAK\n", "0001", "packfile\n", "\x02", "\x01", "0000")))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		l := refList{refs: map[string]object.ID{}, max: 100}
@@ -166,7 +191,9 @@ func FuzzAnswers(f *testing.F) {
 		if perr == nil {
 			_, perr = io.Copy(io.Discard, p)
 		}
-		for _, err := range []error{err, perr} {
+		a := &packBody{body: io.NopCloser(nil), in: pktline.NewReader(bytes.NewReader(in))}
+		_, _, aerr := a.acknowledged(false)
+		for _, err := range []error{err, perr, aerr} {
 			if known, ok := errors.AsType[*Error](err); err != nil && (!ok || strings.ContainsFunc(known.Message, func(r rune) bool { return r < ' ' })) {
 				t.Errorf("%T %q", err, err)
 			}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -203,4 +204,14 @@ func hangUp(rw http.ResponseWriter, _ *http.Request) {
 		conn.(*net.TCPConn).SetLinger(0)
 		conn.Close()
 	}
+}
+
+// noisy is text of n letters that compresses badly and follows from seed.
+func noisy(seed, n int) string {
+	r := rand.New(rand.NewPCG(uint64(seed), uint64(n)))
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = byte('A' + r.IntN(58))
+	}
+	return string(text)
 }
