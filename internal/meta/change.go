@@ -35,6 +35,15 @@ type Change struct {
 	PutSigningKey    *SigningKey
 	RemoveSigningKey string
 
+	// SetQuota replaces the limits of the org; SetEphemeralAge says from which age
+	// ephemeral branches are deleted in repositories that say nothing themselves, 0
+	// is never.
+	SetQuota        *OrgQuota
+	SetEphemeralAge *time.Duration
+	// Reserve keeps bytes for a request whose bytes are arriving; ConflictQuota
+	// when a limit has no room for them. It names the repository itself.
+	Reserve *Reserve
+
 	// CreateWebhook, UpdateWebhook and DeleteWebhook write an endpoint of the org.
 	// An update takes everything but the progress and, where it is nil, the
 	// secret; enabling forgets the failures before. What does not exist is not
@@ -50,9 +59,15 @@ type Change struct {
 	CreateRepo    *Repo
 	SourcePackSet int64
 
-	DeleteRepo       bool   // tombstone
-	PurgeRepo        bool   // remove a tombstone and every row but its events; frees the name
-	SetDefaultBranch string // "" leaves it
+	DeleteRepo   bool // tombstone
+	PurgeRepo    bool // remove a tombstone and every row but its events; frees the name
+	UndeleteRepo bool // bring a deleted repository back; ConflictRepoGone once it was emptied
+	// EmptyRepo removes what a repository holds that was deleted at or before this
+	// time and is still: its name stays taken. ConflictNotDeleted otherwise.
+	EmptyRepo        time.Time
+	SetRepoQuota     *int64         // bytes; 0 is the org's RepoBytes, NoLimit none
+	SetRepoAge       *time.Duration // of ephemeral branches; 0 is the org's age, NeverRetire none
+	SetDefaultBranch string         // "" leaves it
 	SetProtections   *[]Protection
 
 	// Refs are moved together or not at all.
@@ -66,7 +81,12 @@ type Change struct {
 	// then, so that writers of different refs do not conflict). The upload of a
 	// pack's key ends with the Change that adds it; ConflictUpload when there is
 	// none (any more).
+	// Where the org or the repository has a limit, and no room in it, the Change is
+	// refused with ConflictQuota.
 	AddPack *PackWrite
+	// Reservation is the reservation that AddPack uses up and that ends with the
+	// Change; "" for none.
+	Reservation string
 	// ReplacePacks swaps packs of the current set for others, keeping the order
 	// of the rest; ConflictPackSet when one of them is no longer in it.
 	ReplacePacks *PackReplace
@@ -150,6 +170,8 @@ const (
 	// ConflictUpload refuses a pack whose upload has been retired: its bytes may
 	// be gone. Upload them again, under another key.
 	ConflictUpload ConflictKind = "upload"
+	// ConflictQuota refuses what a limit has no room for: Quota says which.
+	ConflictQuota ConflictKind = "quota"
 )
 
 // Conflict describes the first precondition that failed.
@@ -160,6 +182,8 @@ type Conflict struct {
 	Other   string
 	// Replay is the recorded row for ConflictReplay.
 	Replay *Idempotency
+	// Quota is the limit for ConflictQuota.
+	Quota *QuotaConflict
 }
 
 // Verdict is the answer to a Change.
@@ -170,6 +194,8 @@ type Verdict struct {
 	Version int64
 	// At is when the Change was written, as its rows say.
 	At time.Time
+	// Granted is how many bytes a Reserve has got.
+	Granted int64
 	// Conflict is set when Applied is false.
 	Conflict *Conflict
 }

@@ -73,6 +73,7 @@ type Store interface {
 	Webhooks
 	Processes
 	Upstreams
+	Accounts
 
 	// Ping runs a real query; nil means that reads are answered.
 	Ping(ctx context.Context) error

@@ -40,8 +40,14 @@ type Org struct {
 	// KeyVersion grows whenever keys or MaxTTL change.
 	KeyVersion int64
 	// MaxTTL caps exp - iat of tokens; 0 means no cap.
-	MaxTTL    time.Duration
-	CreatedAt time.Time
+	MaxTTL time.Duration
+	Quota  OrgQuota
+	// Metered says that the org or one of its repositories has a limit.
+	Metered bool
+	// EphemeralAge is that of its repositories that have none themselves; 0 is
+	// never.
+	EphemeralAge time.Duration
+	CreatedAt    time.Time
 }
 
 // OrgKey is one public key that verifies tokens of an org.
@@ -136,10 +142,19 @@ type Repo struct {
 	Source RepoID
 	// Following says whether it follows an upstream.
 	Following Following
-	CreatedAt time.Time
+	// Used are the bytes of the packs that it made and lists.
+	Used int64
+	// Quota bounds Used; 0 is the org's RepoBytes, NoLimit none.
+	Quota int64
+	// EphemeralAge is from when on ephemeral branches that nobody updates are
+	// deleted; 0 is the org's, NeverRetire never.
+	EphemeralAge time.Duration
+	CreatedAt    time.Time
 	// Deleted is the time of deletion, zero for a live repository. The name
 	// stays taken until a purge.
 	Deleted time.Time
+	// Emptied says that it was deleted and holds nothing any more but its name.
+	Emptied bool
 }
 
 // RepoQuery selects a page of repositories, newest first.

@@ -111,6 +111,9 @@ func check(c *meta.Change) error {
 	if f := c.Follow; f != nil && f.PutCredential != nil && len(f.PutCredential.Username) > meta.MaxName {
 		return fmt.Errorf("the user name of a credential must have at most %d bytes", meta.MaxName)
 	}
+	if err := checkLimits(c); err != nil {
+		return err
+	}
 	if c.CreateRepo != nil && (c.DeleteRepo || c.PurgeRepo || c.ReplacePacks != nil) {
 		return errors.New("a repository cannot be made and changed away at once")
 	}

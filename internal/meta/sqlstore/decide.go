@@ -21,6 +21,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if conflict == nil && c.Repo != 0 {
 		conflict = b.packConflict(c)
 	}
+	if conflict == nil && b.orgs[c.Org].counts {
+		conflict = b.quotaConflict(c)
+	}
 	if conflict == nil && c.Follow != nil {
 		conflict = b.followConflict(c)
 	}
@@ -40,6 +43,10 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if c.Repo != 0 {
 		v.Version = b.stageRepo(c)
 	}
+	if c.Reserve != nil {
+		v.Granted = b.stageReserve(c)
+	}
+	b.stageLimits(c)
 	b.stageEvents(c, v.Version)
 	b.stageAudit(c)
 	return v, nil
@@ -121,6 +128,12 @@ func (b *batch) repoConflict(c *meta.Change) *meta.Conflict {
 	switch {
 	case !r.found || r.Org != c.Org:
 		return conflict(meta.ConflictRepoGone)
+	case c.UndeleteRepo && !deleted, !c.EmptyRepo.IsZero() && (!deleted || r.Deleted.After(c.EmptyRepo)):
+		return conflict(meta.ConflictNotDeleted)
+	case c.UndeleteRepo && r.Emptied:
+		return conflict(meta.ConflictRepoGone)
+	case c.UndeleteRepo, !c.EmptyRepo.IsZero():
+		return nil
 	case deleted && c.DeleteRepo && !c.PurgeRepo:
 		return conflict(meta.ConflictDeleted)
 	case deleted && !c.PurgeRepo:
@@ -294,11 +307,16 @@ func (b *batch) stageRepo(c *meta.Change) int64 {
 		if set := b.sets[n.PackSet]; set != nil {
 			set.repos++
 		}
+		b.add(c.Org, 0, 1)
 	}
 	r.dirty = true
 	if p := c.AddPack; p != nil {
 		b.relist(r, append(slices.Clip(b.list(r)), p.ID))
-		b.addPack(r.ID, p)
+		b.addPack(r, p)
+		if c.Reservation != "" {
+			b.orgs[c.Org].account.end(c.Reservation)
+			b.write(exec(`DELETE FROM reservations WHERE id = $1`, c.Reservation))
+		}
 	}
 	if p := c.ReplacePacks; p != nil {
 		b.replacePacks(r, p)
@@ -314,6 +332,14 @@ func (b *batch) stageRepo(c *meta.Change) int64 {
 	}
 	if c.DeleteRepo && r.Deleted.IsZero() {
 		r.Deleted = timeOf(b.now)
+		b.add(r.Org, 0, -1)
+	}
+	if c.UndeleteRepo {
+		r.Deleted = time.Time{}
+		b.add(r.Org, 0, 1)
+	}
+	if !c.EmptyRepo.IsZero() {
+		b.empty(r)
 	}
 	if c.PurgeRepo {
 		b.purge(r)
@@ -338,10 +364,11 @@ func (b *batch) replacePacks(r *repoState, p *meta.PackReplace) {
 		kept = append(kept, id)
 	}
 	at = min(at, len(kept))
+	r.dropped = append(r.dropped, p.Remove...)
 	added := make([]meta.PackID, len(p.Add))
 	for i := range p.Add {
 		added[i] = p.Add[i].ID
-		b.addPack(r.ID, &p.Add[i])
+		b.addPack(r, &p.Add[i])
 	}
 	b.relist(r, slices.Insert(kept, at, added...))
 	if p.Tidy && p.AtVersion == r.Version {
@@ -350,9 +377,11 @@ func (b *batch) replacePacks(r *repoState, p *meta.PackReplace) {
 }
 
 // addPack stages a new pack of a repository.
-func (b *batch) addPack(repo meta.RepoID, p *meta.PackWrite) {
+func (b *batch) addPack(r *repoState, p *meta.PackWrite) {
 	state := b.pack(p.ID)
-	state.taken, state.write, state.repo = true, p, repo
+	state.taken, state.write, state.org, state.repo = true, p, r.Org, r.ID
+	r.Used += p.Bytes
+	b.add(r.Org, p.Bytes, 0)
 	if !p.Inline {
 		b.uploads[p.Key] = false
 	}
@@ -382,6 +411,15 @@ func (b *batch) purge(r *repoState) {
 	if set := b.sets[r.PackSet]; set != nil {
 		set.repos--
 	}
+}
+
+// empty stages the end of all that a deleted repository holds.
+func (b *batch) empty(r *repoState) {
+	r.emptied = true
+	if set := b.sets[r.PackSet]; set != nil {
+		set.repos--
+	}
+	r.PackSet, r.Used, r.Emptied = 0, 0, true
 }
 
 // purgeAll stages the end of an org's deleted repositories.

@@ -37,7 +37,9 @@ func (b *batch) stageOrg(c *meta.Change) {
 	b.stageWebhooks(c)
 	if c.DeleteOrg {
 		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
-		for _, table := range [...]string{"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks"} {
+		for _, table := range [...]string{
+			"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks", "reservations",
+		} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
 		b.write(exec(`DELETE FROM orgs WHERE id = $1`, c.Org))
@@ -89,6 +91,9 @@ func (b *batch) stageEvents(c *meta.Change, version int64) {
 // flush turns the staged states into statements, in an order of ids that all
 // transactions share.
 func (b *batch) flush() {
+	for _, id := range slices.Sorted(maps.Keys(b.orgs)) {
+		b.flushAccount(id)
+	}
 	for _, id := range slices.Sorted(maps.Keys(b.repos)) {
 		if r := b.repos[id]; r.dirty {
 			b.flushRepo(id, r)
@@ -101,27 +106,26 @@ func (b *batch) flush() {
 }
 
 func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
+	if r.purged || r.emptied {
+		b.flushEnd(id, r)
+	}
 	switch {
 	case r.purged:
-		for _, table := range [...]string{"refs", "ref_log", "protections", "credentials", "upstreams", "syncs"} {
-			b.write(exec(`DELETE FROM `+table+` WHERE repo = $1`, id))
-		}
-		b.write(
-			exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1 AND repo = $2)`, r.Org, id),
-			exec(`DELETE FROM webhooks WHERE org = $1 AND repo = $2`, r.Org, id),
-			exec(`DELETE FROM floors WHERE org = $1 AND kind = $2 AND repo = $3`, r.Org, kindNumber[meta.FloorRef], id),
-			exec(`DELETE FROM repos WHERE id = $1`, id))
+		b.write(exec(`DELETE FROM repos WHERE id = $1`, id))
+		return
+	case r.emptied:
+		b.write(exec(`UPDATE repos SET version = $2, pack_set = 0, used_bytes = 0, following = 0, emptied = 1 WHERE id = $1`, id, r.Version))
 		return
 	case r.created:
 		b.write(exec(`INSERT INTO repos
-			(id, org, name, default_branch, version, pack_set, tidy, source, created_at, deleted_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+			(id, org, name, default_branch, version, pack_set, tidy, source, created_at, deleted_at, used_bytes)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`,
 			id, r.Org, r.Name, r.DefaultBranch, r.Version, r.PackSet, r.Tidy, r.Source,
-			unixMicro(r.CreatedAt), unixMicro(r.Deleted)))
+			unixMicro(r.CreatedAt), unixMicro(r.Deleted), r.Used))
 	default:
 		b.write(exec(`UPDATE repos
-			SET version = $2, pack_set = $3, tidy = $4, default_branch = $5, deleted_at = $6 WHERE id = $1`,
-			id, r.Version, r.PackSet, r.Tidy, r.DefaultBranch, unixMicro(r.Deleted)))
+			SET version = $2, pack_set = $3, tidy = $4, default_branch = $5, deleted_at = $6, used_bytes = $7 WHERE id = $1`,
+			id, r.Version, r.PackSet, r.Tidy, r.DefaultBranch, unixMicro(r.Deleted), r.Used))
 	}
 	if r.refollow {
 		b.write(exec(`UPDATE repos SET following = $2 WHERE id = $1`, id, int64(r.Following)))
@@ -144,22 +148,33 @@ func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 	}
 }
 
+// flushEnd removes the rows of a repository but its own.
+func (b *batch) flushEnd(id meta.RepoID, r *repoState) {
+	for _, table := range [...]string{"refs", "ref_log", "protections", "credentials", "upstreams", "syncs"} {
+		b.write(exec(`DELETE FROM `+table+` WHERE repo = $1`, id))
+	}
+	b.write(
+		exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1 AND repo = $2)`, r.Org, id),
+		exec(`DELETE FROM webhooks WHERE org = $1 AND repo = $2`, r.Org, id),
+		exec(`DELETE FROM floors WHERE org = $1 AND kind = $2 AND repo = $3`, r.Org, kindNumber[meta.FloorRef], id))
+}
+
 func (b *batch) flushRef(repo meta.RepoID, name string, ref *refState) {
 	switch {
 	case ref.now == ref.stored:
 	case ref.now.ID.IsZero():
 		b.write(exec(`DELETE FROM refs WHERE repo = $1 AND name = $2`, repo, name))
 	case ref.now.CreatedVersion == ref.stored.CreatedVersion:
-		b.write(exec(`UPDATE refs SET id = $3, peeled = $4 WHERE repo = $1 AND name = $2`,
-			repo, name, storedID(ref.now.ID), storedID(ref.now.Peeled)))
+		b.write(exec(`UPDATE refs SET id = $3, peeled = $4, updated_at = $5 WHERE repo = $1 AND name = $2`,
+			repo, name, storedID(ref.now.ID), storedID(ref.now.Peeled), b.now))
 	default:
 		space, _ := spaceOf(name)
-		b.write(exec(`INSERT INTO refs (repo, name, id, peeled, created_at, created_version, space)
-			VALUES ($1, $2, $3, $4, $5, $6, $7)
+		b.write(exec(`INSERT INTO refs (repo, name, id, peeled, created_at, created_version, space, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 			ON CONFLICT (repo, name) DO UPDATE SET id = excluded.id, peeled = excluded.peeled,
-			created_at = excluded.created_at, created_version = excluded.created_version`,
+			created_at = excluded.created_at, created_version = excluded.created_version, updated_at = excluded.updated_at`,
 			repo, name, storedID(ref.now.ID), storedID(ref.now.Peeled),
-			unixMicro(ref.now.CreatedAt), ref.now.CreatedVersion, space))
+			unixMicro(ref.now.CreatedAt), ref.now.CreatedVersion, space, b.now))
 	}
 }
 
@@ -209,7 +224,11 @@ func (b *batch) flushPacks() {
 			b.write(exec(`UPDATE packs SET sets = sets + $1 WHERE id IN (`+marks+`)`, inArgs([]any{delta}, ids, size)...))
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(b.repos)) {
+		b.deduct(id, b.repos[id].dropped)
+	}
 	for ids := range slices.Chunk(left, maxIn) {
+		b.deductRetired(ids)
 		marks, size := inList(1, len(ids))
 		unlisted := `id IN (` + marks + `) AND sets = 0`
 		args := inArgs(nil, ids, size)
@@ -230,9 +249,9 @@ func (b *batch) insertPack(p *packState) {
 		b.write(exec(`DELETE FROM uploads WHERE blob_key = $1`, key))
 	}
 	b.write(exec(`INSERT INTO packs
-		(id, class, inline, exact, sets, bytes, objects, created_at, repo, blob_key, tips, boundary)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-		w.ID, int64(w.Class), w.Inline, w.Exact, p.delta, w.Bytes, w.Objects, b.now, p.repo, key,
+		(id, class, inline, exact, sets, bytes, objects, created_at, org, repo, blob_key, tips, boundary)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+		w.ID, int64(w.Class), w.Inline, w.Exact, p.delta, w.Bytes, w.Objects, b.now, p.org, p.repo, key,
 		storedIDs(w.Tips), storedIDs(w.Boundary)))
 }
 

@@ -39,6 +39,8 @@ type orgState struct {
 	live      bool              // DeleteOrg: it has a repository that is not deleted
 	deleted   []meta.RepoID     // DeleteOrg: its deleted repositories
 	lock      bool              // a Change of the batch writes the org
+	counts    bool              // the account is needed
+	account   account
 }
 
 // repoName names a repository of an org.
@@ -71,8 +73,10 @@ type repoState struct {
 
 	log         []meta.RefLogEntry
 	protections *[]meta.Protection
-	purged      bool
-	refollow    bool // Following is to be written
+	purged      bool          // nothing stays, or
+	emptied     bool          // the row alone
+	dropped     []meta.PackID // that it lists no more
+	refollow    bool          // Following is to be written
 }
 
 // refState is a ref as it was stored and as the batch leaves it; a zero ID says
@@ -92,6 +96,7 @@ type setState struct {
 type packState struct {
 	taken bool
 	write *meta.PackWrite // made by the batch
+	org   meta.OrgID      // whose it is
 	repo  meta.RepoID     // whose Change made it
 	delta int64           // in the number of sets that list it
 }
@@ -197,7 +202,9 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 		b.orgs[c.Org] = org
 	}
 	org.lock = org.lock || len(c.RaiseFloors) > 0 || c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil ||
-		c.RemoveKey != "" || c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != ""
+		c.RemoveKey != "" || c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" ||
+		c.SetQuota != nil || c.SetRepoQuota != nil || c.SetEphemeralAge != nil
+	org.counts = org.counts || counts(c)
 	if c.CreateOrg != nil {
 		stmts = append(stmts, stmt{`SELECT id FROM orgs WHERE name = $1`, []any{c.CreateOrg.Name},
 			func(scan scanFunc) error { org.nameTaken = true; return nil }})
@@ -216,6 +223,9 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 	}
 	if c.Repo != 0 {
 		stmts = b.wantRepo(stmts, c)
+	}
+	if c.Reserve != nil {
+		b.repo(c.Reserve.Repo).lock = true
 	}
 	if c.Follow != nil {
 		stmts = b.wantFollow(stmts, c)
@@ -268,7 +278,7 @@ func (b *batch) wantRepo(stmts []stmt, c *meta.Change) []stmt {
 		r.blank = c.CreateRepo != nil
 	}
 	r.lock = true
-	r.useSet = r.useSet || c.AddPack != nil || c.ReplacePacks != nil || c.PurgeRepo
+	r.useSet = r.useSet || c.AddPack != nil || c.ReplacePacks != nil || c.PurgeRepo || !c.EmptyRepo.IsZero()
 	if n := c.CreateRepo; n != nil {
 		stmts = append(stmts, b.loadName(repoName{c.Org, n.Name}))
 		if n.Source != 0 {
@@ -322,6 +332,9 @@ func (b *batch) loadOrg(stmts []stmt, id meta.OrgID) []stmt {
 	}
 	if lock != "" {
 		stmts = append(stmts, exec(lock, id))
+	}
+	if org.counts {
+		return b.loadAccount(stmts, id)
 	}
 	return append(stmts, stmt{`SELECT id FROM orgs WHERE id = $1`, []any{id},
 		func(scan scanFunc) error { org.found = true; return nil }})

@@ -8,22 +8,26 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-const orgColumns = `o.id, o.name, o.key_version, o.max_ttl, o.created_at`
+const orgColumns = `o.id, o.key_version, o.max_ttl, o.created_at, o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.ephemeral_age, o.name`
 
 // orgRow receives orgColumns.
 type orgRow struct {
-	id, keyVersion, maxTTL, createdAt int64
-	name                              []byte
+	id, keyVersion, maxTTL, createdAt                       int64
+	metered, maxBytes, maxRepoBytes, maxRepos, ephemeralAge int64
+	name                                                    []byte
 }
 
 func (r *orgRow) dest() []any {
-	return []any{&r.id, &r.name, &r.keyVersion, &r.maxTTL, &r.createdAt}
+	return []any{
+		&r.id, &r.keyVersion, &r.maxTTL, &r.createdAt, &r.metered, &r.maxBytes, &r.maxRepoBytes, &r.maxRepos, &r.ephemeralAge, &r.name,
+	}
 }
 
 func (r *orgRow) org() meta.Org {
 	return meta.Org{
 		ID: meta.OrgID(r.id), Name: string(r.name), KeyVersion: r.keyVersion,
-		MaxTTL: time.Duration(r.maxTTL), CreatedAt: timeOf(r.createdAt),
+		MaxTTL: time.Duration(r.maxTTL), CreatedAt: timeOf(r.createdAt), Metered: r.metered != 0, EphemeralAge: ageOf(r.ephemeralAge),
+		Quota: meta.OrgQuota{Bytes: r.maxBytes, RepoBytes: r.maxRepoBytes, Repos: r.maxRepos},
 	}
 }
 

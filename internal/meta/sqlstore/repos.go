@@ -11,23 +11,26 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-const repoColumns = `r.id, r.org, r.version, r.pack_set, r.tidy, r.source, r.created_at, r.deleted_at, r.following, r.name, r.default_branch`
+const repoColumns = `r.id, r.org, r.version, r.pack_set, r.tidy, r.source, r.created_at, r.deleted_at, r.following,
+	r.used_bytes, r.max_bytes, r.ephemeral_age, r.emptied, r.name, r.default_branch`
 
 // repoColumnsOrNone is repoColumns where the row may be absent; $5 is empty.
 const repoColumnsOrNone = `coalesce(r.id, 0), coalesce(r.org, 0), coalesce(r.version, 0), coalesce(r.pack_set, 0),
 	coalesce(r.tidy, 0), coalesce(r.source, 0), coalesce(r.created_at, 0), coalesce(r.deleted_at, 0), coalesce(r.following, 0),
+	coalesce(r.used_bytes, 0), coalesce(r.max_bytes, 0), coalesce(r.ephemeral_age, 0), coalesce(r.emptied, 0),
 	coalesce(r.name, $5), coalesce(r.default_branch, $5)`
 
 // repoRow receives repoColumns.
 type repoRow struct {
 	id, org, version, packSet, tidy, source, createdAt, deletedAt, following int64
+	used, quota, ephemeralAge, emptied                                       int64
 	name, defaultBranch                                                      []byte
 }
 
 func (r *repoRow) dest() []any {
 	return []any{
 		&r.id, &r.org, &r.version, &r.packSet, &r.tidy, &r.source, &r.createdAt, &r.deletedAt, &r.following,
-		&r.name, &r.defaultBranch,
+		&r.used, &r.quota, &r.ephemeralAge, &r.emptied, &r.name, &r.defaultBranch,
 	}
 }
 
@@ -36,6 +39,7 @@ func (r *repoRow) repo() meta.Repo {
 		ID: meta.RepoID(r.id), Org: meta.OrgID(r.org), Name: string(r.name), DefaultBranch: string(r.defaultBranch),
 		Version: r.version, PackSet: r.packSet, Tidy: r.tidy != 0, Source: meta.RepoID(r.source),
 		CreatedAt: timeOf(r.createdAt), Deleted: timeOf(r.deletedAt), Following: meta.Following(r.following),
+		Used: r.used, Quota: r.quota, EphemeralAge: ageOf(r.ephemeralAge), Emptied: r.emptied != 0,
 	}
 }
 
