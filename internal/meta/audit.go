@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -40,6 +41,12 @@ func (c *Change) Actions() []Action {
 	for _, f := range c.RaiseFloors {
 		add(true, "floor.raise", string(f.Kind)+" "+f.Target+" "+strconv.FormatInt(f.NotBefore, 10))
 	}
+	if q := c.SetQuota; q != nil {
+		add(true, "org.quota", fmt.Sprintf("%d bytes, %d a repository, %d repositories", q.Bytes, q.RepoBytes, q.Repos))
+	}
+	if c.SetEphemeralAge != nil {
+		add(true, "org.retention", c.SetEphemeralAge.String())
+	}
 	if c.PutSigningKey != nil {
 		add(true, "signing_key.add", c.PutSigningKey.Fingerprint)
 	}
@@ -57,6 +64,14 @@ func (c *Change) Actions() []Action {
 	}
 	add(c.DeleteRepo, "repo.delete", "")
 	add(c.PurgeRepo, "repo.purge", "")
+	add(c.UndeleteRepo, "repo.undelete", "")
+	add(!c.EmptyRepo.IsZero(), "repo.empty", "")
+	if c.SetRepoQuota != nil {
+		add(true, "repo.quota", strconv.FormatInt(*c.SetRepoQuota, 10))
+	}
+	if c.SetRepoAge != nil {
+		add(true, "repo.retention", c.SetRepoAge.String())
+	}
 	add(c.SetDefaultBranch != "", "repo.default_branch", c.SetDefaultBranch)
 	if c.SetProtections != nil {
 		add(true, "repo.protect", strconv.Itoa(len(*c.SetProtections))+" rules")

@@ -3,11 +3,13 @@ package meta
 import (
 	"reflect"
 	"testing"
+	"time"
 )
 
 // silent are the fields of a Change that are no action, or part of another.
 var silent = map[string]bool{
 	"Org": true, "Repo": true, "Token": true, "SourcePackSet": true, "Refs": true, "Untidy": true, "AddPack": true,
+	"Reserve": true, "Reservation": true,
 	"ReplacePacks": true, "Events": true, "Idempotency": true, "Route": true, "Subject": true, "Agent": true,
 	"Replace": true, "BeginSync": true, "EndSync": true,
 }
@@ -31,6 +33,8 @@ func TestEveryChangeIsAudited(t *testing.T) {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		case reflect.Bool:
 			v.SetBool(true)
+		case reflect.Struct:
+			v.Set(reflect.ValueOf(time.Unix(1, 0)))
 		case reflect.String:
 			v.SetString("x")
 		default:

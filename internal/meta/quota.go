@@ -28,7 +28,7 @@ const NeverRetire time.Duration = -1
 type Reserve struct {
 	ID      string
 	Process string // as in Heartbeat: the reservation counts while it lives
-	Repo    RepoID
+	Repo    RepoID // 0 for one that is to be made
 	// Bytes are needed in all, Want are welcome: Verdict.Granted lies between.
 	Bytes, Want int64
 }

@@ -24,6 +24,7 @@ import (
 type PackFile struct {
 	store *Store
 	class meta.PackClass
+	space Space // nil where there are no limits
 	mem   []byte
 	file  *os.File // nil while in memory
 	size  int64
@@ -44,6 +45,32 @@ var (
 
 // NewPack begins a pack of the given provenance.
 func (s *Store) NewPack(class meta.PackClass) *PackFile { return &PackFile{store: s, class: class} }
+
+// Space is the room that a request may take up where there are limits.
+type Space interface {
+	// Grow keeps room for so many bytes in all, or refuses.
+	Grow(ctx context.Context, bytes int64) error
+	// Reservation is what a Change that adds the pack uses up, "" for nothing.
+	Reservation() string
+	// Used says that such a Change was applied.
+	Used()
+	// End gives the room up. It may be called more than once.
+	End(ctx context.Context) error
+}
+
+// Within has Finish ask for room for the pack; nil asks nobody.
+func (f *PackFile) Within(space Space) *PackFile {
+	f.space = space
+	return f
+}
+
+// Reservation is what the Change that adds the pack uses up, "" for nothing.
+func (f *PackFile) Reservation() string {
+	if f.space == nil {
+		return ""
+	}
+	return f.space.Reservation()
+}
 
 // Large reports whether the pack has outgrown the inline limit, so that Finish
 // stores it as blobs.
@@ -154,6 +181,11 @@ func (f *PackFile) Finish(ctx context.Context, idx *pack.Index, graph []byte, c 
 	if f.file == nil {
 		return &meta.PackWrite{Pack: f.info, Data: f.mem}, nil
 	}
+	if f.space != nil {
+		if err := f.space.Grow(ctx, f.size); err != nil {
+			return nil, err
+		}
+	}
 	f.graph = graph
 	if err := f.upload(ctx, idx); err != nil {
 		return nil, err
@@ -214,6 +246,9 @@ func (f *PackFile) Reopen(ctx context.Context, idx *pack.Index) error {
 // file goes. It returns the pack as it is opened from then on; nil for a large
 // one that was not reopened.
 func (f *PackFile) Published(idx *pack.Index, repo meta.RepoID, at time.Time) *Pack {
+	if f.space != nil {
+		f.space.Used()
+	}
 	f.info.Repo, f.info.CreatedAt = repo, at
 	p := f.stored
 	if f.file == nil {
@@ -242,14 +277,18 @@ func (f *PackFile) Abort(ctx context.Context) error {
 		return nil
 	}
 	defer f.end()
+	var err error
+	if f.space != nil {
+		err = f.space.End(ctx)
+	}
 	if f.key == "" {
-		return nil
+		return err
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := f.removeBlobs(ctx); err != nil {
 		return err
 	}
-	return f.store.cfg.Meta.EndUpload(ctx, f.key)
+	return errors.Join(err, f.store.cfg.Meta.EndUpload(ctx, f.key))
 }
 
 // removeBlobs removes what was uploaded.

@@ -88,7 +88,7 @@ func (r *race) write(branch string, seed uint64) (tip object.ID) {
 				if tip.IsZero() {
 					req.BaseBranch = "main"
 				}
-				c := r.engine.NewContents()
+				c := r.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 				defer c.Close()
 				// A few contents come again and again, after they were lost too.
 				req.Files = []FileEdit{r.file(c, fmt.Sprint("f", rng.IntN(9)), fmt.Sprint(rng.IntN(5))), r.file(c, branch, fmt.Sprint(rng.IntN(3))), r.file(c, "n", fmt.Sprint(n))}
@@ -231,7 +231,7 @@ func (r *race) visit(f *kept, rng *rand.Rand) error {
 		if v.valueOf("refs/heads/own").IsZero() {
 			req.BaseBranch = "main"
 		}
-		c := r.engine.NewContents()
+		c := r.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 		defer c.Close()
 		req.Files = []FileEdit{r.file(c, fmt.Sprint("f", rng.IntN(9)), fmt.Sprint(rng.IntN(5))), r.file(c, "n", fmt.Sprint(rng.Uint64()))}
 		res, err := r.engine.Commit(ctx, r.writer, v, req)

@@ -67,6 +67,12 @@ func (e *Engine) Commit(ctx context.Context, w Writer, v *View, req CommitReques
 	if err := c.prepare(); err != nil {
 		return CommitResult{}, err
 	}
+	if req.Contents != nil {
+		c.space = req.Contents.space
+	}
+	if c.space == nil {
+		c.space = e.space(w, v.Repo().ID)
+	}
 	ctx, done, err := e.Begin(ctx)
 	if err != nil {
 		return CommitResult{}, err
@@ -110,6 +116,7 @@ type commit struct {
 	base   string
 	edit   edit
 	names  int // that edit has
+	space  odb.Space
 	blobs  map[object.ID]*Content
 }
 
@@ -316,7 +323,7 @@ func (b *built) encode(author, committer object.Signature, message string) error
 
 // pack writes what the commit brings into a pack.
 func (c *commit) pack(db *odb.DB, tidy bool, b *built) (*freshPack, error) {
-	f := &freshPack{file: c.engine.cfg.ODB.NewPack(meta.PackInsert), exact: true}
+	f := &freshPack{file: c.engine.cfg.ODB.NewPack(meta.PackInsert).Within(c.space), exact: true}
 	// What is reachable already is left out. In a tidy repository that is all
 	// that is listed; what the parent's trees name is known either way.
 	fresh := func(id object.ID) bool {

@@ -98,7 +98,7 @@ func TestCommitModesAndPaths(t *testing.T) {
 		_, err := w.engine.Commit(context.Background(), w.writer, w.view(r.ID), CommitRequest{TargetBranch: "main", Message: "m", Author: someone, Committer: someone, Files: files})
 		return err
 	}
-	c := w.engine.NewContents()
+	c := w.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 	defer c.Close()
 	with := func(path, text string, mode object.Mode) FileEdit {
 		f := w.file(c, path, text)
@@ -167,7 +167,7 @@ func TestEditsLikeGit(t *testing.T) {
 	}
 	have := map[string]bool{} // what git's index has
 	for step := range 40 {
-		c := w.engine.NewContents()
+		c := w.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 		var files []FileEdit
 		for range 1 + rnd.IntN(8) {
 			p := path()
@@ -348,7 +348,7 @@ func TestManyBranches(t *testing.T) {
 func TestLargeContentsInterleave(t *testing.T) {
 	w := newWorld(t, options{})
 	r := w.create("repo")
-	c := w.engine.NewContents()
+	c := w.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 	defer c.Close()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	sizes := []int{0, 1, 300, 4096, 1 << 20, 3 << 20, 700_000}

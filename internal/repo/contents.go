@@ -2,6 +2,7 @@ package repo
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"github.com/klauspost/compress/zlib"
 
 	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/odb"
 )
 
 // Bounds of what Contents keep in memory; the rest lies in a scratch file.
@@ -29,21 +32,31 @@ type Contents struct {
 	raw     int    // bytes in memory that are not compressed yet
 	packed  int    // bytes in memory that are
 	file    *scratch
+
+	ctx   context.Context // of the request, for space
+	space odb.Space       // nil where there are no limits
+	taken int64           // compressed bytes of closed contents
 }
 
-// NewContents returns an empty collection of contents.
-func (e *Engine) NewContents() *Contents { return &Contents{scratch: e.cfg.Scratch} }
+// NewContents returns an empty collection of contents for a commit to a
+// repository.
+func (e *Engine) NewContents(ctx context.Context, w Writer, r meta.Repo) *Contents {
+	return &Contents{scratch: e.cfg.Scratch, ctx: ctx, space: e.space(w, r.ID)}
+}
 
 // New begins another content.
 func (c *Contents) New() *Content { return &Content{in: c} }
 
 // Close releases everything. Contents cannot be used afterwards.
 func (c *Contents) Close() error {
-	if c.file == nil {
-		return nil
+	var err error
+	if c.space != nil {
+		err = c.space.End(c.ctx)
 	}
-	err := c.file.Close()
-	c.file = nil
+	if c.file != nil {
+		err = errors.Join(err, c.file.Close())
+		c.file = nil
+	}
 	return err
 }
 
@@ -108,7 +121,7 @@ func (b *Content) Write(p []byte) (int, error) {
 }
 
 // Close ends the content: it is hashed and compressed. An error that wraps
-// object.ErrCollision refuses the content.
+// object.ErrCollision refuses the content, as does a *QuotaError.
 func (b *Content) Close() error {
 	if b.closed {
 		return nil
@@ -129,7 +142,11 @@ func (b *Content) Close() error {
 	}
 	b.in.raw -= len(b.buf)
 	b.buf, b.extents, b.closed = nil, nil, true
-	return nil
+	b.in.taken += int64(len(b.packed)) + b.spool.n
+	if b.in.space == nil {
+		return nil
+	}
+	return b.in.space.Grow(b.in.ctx, b.in.taken)
 }
 
 // Size is the number of bytes written so far.

@@ -28,6 +28,8 @@ const (
 	DefaultKeyRetention = 24 * time.Hour
 	// DefaultGarbageGrace is how long unreachable objects are kept.
 	DefaultGarbageGrace = 14 * 24 * time.Hour
+	// DefaultUndeleteWindow is how long a deleted repository can come back.
+	DefaultUndeleteWindow = 14 * 24 * time.Hour
 )
 
 // Config is what an Engine is made of.
@@ -44,6 +46,9 @@ type Config struct {
 	// GarbageGrace is how long objects stay stored after a repack found that
 	// nothing reaches them; 0 means DefaultGarbageGrace, less than 0 not at all.
 	GarbageGrace time.Duration
+	// UndeleteWindow is how long a deleted repository keeps what it holds, so that
+	// it can come back; 0 means DefaultUndeleteWindow, less than 0 not at all.
+	UndeleteWindow time.Duration
 	// KeyRetention is how long answers to requests with an idempotency key are
 	// kept; 0 means DefaultKeyRetention.
 	KeyRetention time.Duration
@@ -96,6 +101,9 @@ func New(cfg Config) *Engine {
 	}
 	if cfg.KeyRetention == 0 {
 		cfg.KeyRetention = DefaultKeyRetention
+	}
+	if cfg.UndeleteWindow == 0 {
+		cfg.UndeleteWindow = DefaultUndeleteWindow
 	}
 	if cfg.GarbageGrace == 0 {
 		cfg.GarbageGrace = DefaultGarbageGrace

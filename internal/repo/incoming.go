@@ -18,6 +18,7 @@ import (
 // until a Change names it.
 type incoming struct {
 	file  *odb.PackFile
+	space odb.Space // that the pack takes up, nil where there are no limits
 	index *pack.Index
 	conn  *connection
 	// pending is the pack as the repository would read it.
@@ -29,9 +30,14 @@ type incoming struct {
 
 // receivePack stores and checks a pack. Refusals are told by unpackRefusal.
 // Either publish or abort must follow.
-func (e *Engine) receivePack(ctx context.Context, v *View, src io.Reader) (*incoming, error) {
-	in := &incoming{file: e.cfg.ODB.NewPack(meta.PackReceive), bases: make(map[object.ID]struct{})}
-	if err := in.receive(ctx, e, v, src); err != nil {
+func (e *Engine) receivePack(ctx context.Context, w Writer, v *View, src io.Reader) (*incoming, error) {
+	in := &incoming{file: e.cfg.ODB.NewPack(meta.PackReceive), space: e.space(w, v.Repo().ID), bases: make(map[object.ID]struct{})}
+	if in.space != nil {
+		src = &spacedReader{ctx: ctx, src: src, space: in.space}
+	}
+	err := in.receive(ctx, e, v, src)
+	in.file.Within(in.space)
+	if err != nil {
 		return nil, errors.Join(err, in.file.Abort(ctx))
 	}
 	return in, nil
@@ -237,7 +243,10 @@ func unpackRefusal(err error) (string, bool) {
 		link    *LinkError
 		bad     *BadObjectError
 	)
+	var full *QuotaError
 	switch {
+	case errors.As(err, &full):
+		return full.Error(), true
 	case errors.As(err, &base):
 		return (&MissingError{ID: base.ID}).Error(), true
 	case errors.As(err, &missing):

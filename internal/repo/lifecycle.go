@@ -227,8 +227,11 @@ func (e *Engine) change(ctx context.Context, w Writer, r meta.Repo, c meta.Chang
 		return fmt.Errorf("change repository: %w", err)
 	}
 	if !verdict.Applied {
-		if verdict.Conflict.Kind == meta.ConflictDeleted {
+		switch verdict.Conflict.Kind {
+		case meta.ConflictDeleted:
 			return &DeletedError{Name: r.Name}
+		case meta.ConflictNotDeleted:
+			return &NotDeletedError{Name: r.Name}
 		}
 		return refusal(c, verdict.Conflict)
 	}

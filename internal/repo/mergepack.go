@@ -13,7 +13,7 @@ import (
 
 // pack writes the commit and what the merged tree has that is new into a pack.
 func (m *merging) pack(ctx context.Context, v *View, merged *merge.Merged, b *built) (*freshPack, error) {
-	f := &freshPack{file: m.engine.cfg.ODB.NewPack(meta.PackInsert), exact: true}
+	f := &freshPack{file: m.engine.newPack(m.writer, v.repo.ID, meta.PackInsert), exact: true}
 	fresh, err := m.fresh(ctx, v, merged, f)
 	if err != nil {
 		return f, err

@@ -59,12 +59,15 @@ type ending struct {
 
 // Mirror receives the pack, moves the refs and ends the sync in one Change.
 // Each ref is judged as Update judges it; those that are refused are kept.
-// Other refusals are *PackError for what the upstream sent, *SupersededError,
+// Other refusals are *PackError for what the upstream sent, *QuotaError, *SupersededError,
 // *GoneError, *ConflictError and ErrSyncLost.
 func (e *Engine) Mirror(ctx context.Context, w Writer, v *View, m Mirror) (Outcome, error) {
 	b := &mirroring{engine: e, writer: w, Mirror: m, refused: make(map[string]string)}
 	if m.Pack != nil {
-		in, err := e.receivePack(ctx, v, m.Pack)
+		in, err := e.receivePack(ctx, w, v, m.Pack)
+		if full := (*QuotaError)(nil); errors.As(err, &full) {
+			return Outcome{}, full
+		}
 		if err != nil {
 			if why, ok := unpackRefusal(err); ok {
 				return Outcome{}, &PackError{Reason: why, Err: err}

@@ -182,7 +182,7 @@ func (e *Engine) writeNote(ctx context.Context, w Writer, v *View, req NoteReque
 	}
 	b := &built{id: object.Hash(object.Commit, data), tree: root, parents: parents, time: req.Author.When}
 	n.fresh = append(n.fresh, freshObject{object.Commit, b.id, data})
-	f, err := e.packObjects(v, n.db, n.fresh)
+	f, err := e.packObjects(w, v, n.db, n.fresh)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return NoteResult{}, err
@@ -209,8 +209,8 @@ type freshObject struct {
 
 // packObjects writes those of some objects into a pack that the repository does
 // not reach.
-func (e *Engine) packObjects(v *View, db *odb.DB, objects []freshObject) (*freshPack, error) {
-	f := &freshPack{file: e.cfg.ODB.NewPack(meta.PackInsert), exact: true}
+func (e *Engine) packObjects(writer Writer, v *View, db *odb.DB, objects []freshObject) (*freshPack, error) {
+	f := &freshPack{file: e.newPack(writer, v.repo.ID, meta.PackInsert), exact: true}
 	var out []freshObject
 	for _, o := range objects {
 		if db.Has(o.id) {

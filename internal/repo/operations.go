@@ -105,7 +105,7 @@ func (e *Engine) Heartbeat(ctx context.Context) error {
 	return nil
 }
 
-// Run renews the heartbeat, sweeps and compacts until ctx ends. Errors that no
+// Run renews the heartbeat, sweeps, expires and compacts until ctx ends. Errors that no
 // request waits for go to report.
 func (e *Engine) Run(ctx context.Context, report func(error)) {
 	e.reporter.Store(&report)
@@ -120,10 +120,15 @@ func (e *Engine) Run(ctx context.Context, report func(error)) {
 		}
 	}
 	sweepOnce := func(ctx context.Context) error { _, err := e.Sweep(ctx); return err }
+	expire := time.NewTicker(expireEvery)
+	defer expire.Stop()
+	expireOnce := func(ctx context.Context) error { _, err := e.Expire(ctx); return err }
 	try(e.Heartbeat)
 	try(sweepOnce)
-	var sweeping, compacting sync.WaitGroup
+	var sweeping, expiring, compacting sync.WaitGroup
 	defer sweeping.Wait()
+	defer expiring.Wait()
+	expiring.Go(func() { try(expireOnce) })
 	compacting.Go(func() { e.compact(ctx) })
 	defer compacting.Wait()
 	for {
@@ -136,6 +141,9 @@ func (e *Engine) Run(ctx context.Context, report func(error)) {
 			// Beside the heartbeat, which must not wait for it.
 			sweeping.Wait()
 			sweeping.Go(func() { try(sweepOnce) })
+		case <-expire.C:
+			expiring.Wait()
+			expiring.Go(func() { try(expireOnce) })
 		}
 	}
 }

@@ -161,7 +161,7 @@ func (r *receiver) receive(ctx context.Context, p *wire.Push, src io.Reader) (wi
 		return b.drain(src)
 	}
 	if src != nil {
-		in, err := r.engine.receivePack(ctx, r.view, src)
+		in, err := r.engine.receivePack(ctx, r.writer, r.view, src)
 		if err != nil {
 			if why, ok := unpackRefusal(err); ok {
 				return wire.PushResult{Unpack: why, Messages: []string{"the push was refused: " + why}}, nil
@@ -346,7 +346,12 @@ func (b *push) fault(err error) (wire.PushResult, error) {
 	var superseded *SupersededError
 	var gone *GoneError
 	var conflict *ConflictError
-	if !errors.As(err, &superseded) && !errors.As(err, &gone) && !errors.As(err, &conflict) {
+	var full *QuotaError
+	switch {
+	case errors.As(err, &full):
+		b.messages = append(b.messages, "the push was refused: "+full.Error())
+	case errors.As(err, &superseded), errors.As(err, &gone), errors.As(err, &conflict):
+	default:
 		return wire.PushResult{}, err
 	}
 	for _, t := range b.todo {

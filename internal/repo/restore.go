@@ -110,7 +110,7 @@ func (r *restoring) attempt(ctx context.Context, v *View) (CommitResult, error) 
 	if err != nil {
 		return CommitResult{}, err
 	}
-	f, err := r.engine.packCommit(b)
+	f, err := r.engine.packCommit(r.writer, v, b)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return CommitResult{}, err
@@ -188,8 +188,8 @@ func (r *restoring) build(ctx context.Context, v *View, tip, base object.ID) (*b
 }
 
 // packCommit writes a commit, whose tree its parents reach, into a pack.
-func (e *Engine) packCommit(b *built) (*freshPack, error) {
-	f := &freshPack{file: e.cfg.ODB.NewPack(meta.PackInsert), exact: true}
+func (e *Engine) packCommit(writer Writer, v *View, b *built) (*freshPack, error) {
+	f := &freshPack{file: e.newPack(writer, v.repo.ID, meta.PackInsert), exact: true}
 	w := pack.NewWriter(f.file, 1)
 	f.note(b.id)(w.Add(object.Commit, b.data))
 	return f, f.close(w)

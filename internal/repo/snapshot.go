@@ -78,7 +78,7 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 		return meta.Repo{}, &InvalidError{Reason: err.Error()}
 	}
 	b.id = object.Hash(object.Commit, b.data)
-	f, err := (&commit{engine: e}).pack(db, true, b)
+	f, err := (&commit{engine: e, space: e.space(w, 0)}).pack(db, true, b)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return meta.Repo{}, err
@@ -90,7 +90,7 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 	}
 	r.Source, r.PackSet = s.ID, s.PackSet
 	made, err := e.create(ctx, w, req.CreateRequest, meta.Change{
-		CreateRepo: &r, SourcePackSet: s.PackSet, AddPack: row, Refs: []meta.RefWrite{{Name: branch, New: b.id}},
+		CreateRepo: &r, SourcePackSet: s.PackSet, AddPack: row, Reservation: f.file.Reservation(), Refs: []meta.RefWrite{{Name: branch, New: b.id}},
 	})
 	if !errors.Is(err, errSourceMoved) {
 		f.file.Leave() // its bytes may be visible; if not, they are swept

@@ -28,7 +28,8 @@ type SweepResult struct {
 }
 
 // Sweep removes the bytes of uploads whose process is gone, bytes retired before
-// the oldest operation of every live process began, and answers to idempotency
+// the oldest operation of every live process began, reservations of operations that
+// have ended, and answers to idempotency
 // keys that have been kept long enough. It may run on any number of processes at
 // once.
 func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
@@ -37,7 +38,7 @@ func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
 	if err != nil {
 		return res, fmt.Errorf("sweep: %w", err)
 	}
-	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res), e.pruneKeys(ctx))
+	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res), e.sweepReservations(ctx, live), e.pruneKeys(ctx))
 	e.figures.sweptUploads.Add(int64(res.Uploads))
 	e.figures.sweptPacks.Add(int64(res.Retired))
 	return res, err
@@ -66,11 +67,18 @@ func oldestOperation(p meta.Process) time.Time {
 	return p.Oldest
 }
 
-func (e *Engine) sweepUploads(ctx context.Context, live []meta.Process, res *SweepResult) error {
+// oldestOperations says for each process before when none of its operations
+// began, by any clock.
+func oldestOperations(live []meta.Process, skew time.Duration) map[string]time.Time {
 	since := make(map[string]time.Time, len(live))
 	for _, p := range live {
-		since[p.ID] = oldestOperation(p).Add(-e.skew)
+		since[p.ID] = oldestOperation(p).Add(-skew)
 	}
+	return since
+}
+
+func (e *Engine) sweepUploads(ctx context.Context, live []meta.Process, res *SweepResult) error {
+	since := oldestOperations(live, e.skew)
 	uploads, err := e.cfg.Meta.Uploads(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep uploads: %w", err)

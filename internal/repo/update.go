@@ -36,6 +36,9 @@ type Writer struct {
 	Route string
 	// Agent is what the client calls itself, for the audit log.
 	Agent string
+	// Metered says that the org has limits, so that room is reserved for large
+	// packs while they arrive.
+	Metered bool
 	// Idempotency is the row that is kept for the request's idempotency key,
 	// where the request itself makes none.
 	Idempotency *meta.Idempotency
@@ -68,9 +71,10 @@ type Update struct {
 	// has its new value already.
 	toMove bool
 
-	ending    *ending                      // of a sync, nil for none
-	pending   *odb.Pack                    // Pack as it is read before it is visible
-	published func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
+	reservation string                       // that Pack uses up
+	ending      *ending                      // of a sync, nil for none
+	pending     *odb.Pack                    // Pack as it is read before it is visible
+	published   func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
 	// again stores Pack under another key, which it returns, when its upload was
 	// taken away.
 	again func(context.Context) (string, error)
@@ -92,7 +96,7 @@ type Outcome struct {
 //
 // Refusals are *policy.DeniedError, *StaleError, *RefPathError,
 // *DefaultBranchError, *InvalidError, *SupersededError, *GoneError,
-// *ConflictError and *ReplayError; nothing was written then. After any other
+// *QuotaError, *ConflictError and *ReplayError; nothing was written then. After any other
 // error the update may have been written.
 func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outcome, error) {
 	uploads := 1
@@ -189,7 +193,7 @@ func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Ch
 		return c, nil, refused
 	}
 	if len(moved) > 0 {
-		c.AddPack = u.Pack
+		c.AddPack, c.Reservation = u.Pack, u.reservation
 	}
 	c.Events = pushEvents(w, r, moved, e.cfg.Clock())
 	if end := u.ending; end != nil {
@@ -344,6 +348,8 @@ func refusal(c meta.Change, conflict *meta.Conflict) error {
 		return &NoUpstreamError{}
 	case meta.ConflictBusy:
 		return &SyncBusyError{}
+	case meta.ConflictQuota:
+		return &QuotaError{*conflict.Quota}
 	case meta.ConflictReplay:
 		return &ReplayError{Recorded: *conflict.Replay}
 	}
@@ -373,6 +379,7 @@ func (e *refError) Unwrap() error { return e.err }
 // update certainly failed or needed no pack: then the caller aborts it.
 func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file *odb.PackFile, idx *pack.Index) (Outcome, error) {
 	id := v.Repo().ID
+	u.reservation = file.Reservation()
 	u.published = func(v meta.Verdict) *odb.Pack { return file.Published(idx, id, v.At) }
 	u.again = func(ctx context.Context) (string, error) { return file.Again(ctx, idx) }
 	out, err := e.Update(ctx, w, v, u)

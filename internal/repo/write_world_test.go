@@ -153,7 +153,7 @@ func (w *world) commit(id meta.RepoID, message string, files map[string]string) 
 
 func (w *world) tryCommit(id meta.RepoID, req CommitRequest, files map[string]string) (CommitResult, error) {
 	w.t.Helper()
-	c := w.engine.NewContents()
+	c := w.engine.NewContents(context.Background(), Writer{}, meta.Repo{})
 	defer c.Close()
 	for path, text := range files {
 		req.Files = append(req.Files, w.file(c, path, text))

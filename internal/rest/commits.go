@@ -26,7 +26,7 @@ func (c *call) commitPack() (api.CommitAck, error) {
 	if err != nil {
 		return api.CommitAck{}, err
 	}
-	contents := c.Service.Engine.NewContents()
+	contents := c.Service.NewContents(c.ctx, c.access)
 	defer contents.Close() // scratch that nobody reads again
 	p := parcel{contents: contents, open: map[string]*repo.Content{}}
 	if req.Files, err = p.declare(m.Files); err != nil {

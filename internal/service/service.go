@@ -91,6 +91,7 @@ func (a *Access) Writer(route string) repo.Writer {
 		Token:    &meta.TokenStamp{IssuedAt: a.Principal.IssuedAt, Subject: a.Principal.Subject, Thread: a.Principal.Thread},
 		Policies: a.Principal.Policies,
 		Route:    route,
+		Metered:  a.Org.Metered,
 		Agent:    a.Agent,
 
 		Idempotency: a.Idempotency,

@@ -61,7 +61,7 @@ func (r *run) writer() (repo.Writer, error) {
 	if err := json.Unmarshal(r.job.Writer, &w); err != nil {
 		return repo.Writer{}, fmt.Errorf("read the writer of a sync: %w", err)
 	}
-	out := repo.Writer{Org: r.repo.Org, OrgName: w.OrgName, Subject: w.Subject, Policies: w.Policies, Route: route}
+	out := repo.Writer{Org: r.repo.Org, OrgName: w.OrgName, Subject: w.Subject, Policies: w.Policies, Route: route, Metered: true}
 	if w.Token {
 		out.Token = &meta.TokenStamp{IssuedAt: r.job.IssuedAt, Subject: w.Subject, Thread: w.Thread}
 	}
@@ -260,6 +260,7 @@ func explain(err error) (message string, transient bool) {
 		superseded *repo.SupersededError
 		gone       *repo.GoneError
 		conflict   *repo.ConflictError
+		full       *repo.QuotaError
 	)
 	switch {
 	case errors.As(err, &known):
@@ -268,6 +269,8 @@ func explain(err error) (message string, transient bool) {
 		return bad.Reason, false
 	case errors.As(err, &pack):
 		return pack.Error(), false
+	case errors.As(err, &full):
+		return full.Error(), false
 	case errors.As(err, &superseded):
 		return "the token that asked for the sync was revoked", false
 	case errors.As(err, &gone):

@@ -227,7 +227,7 @@ func (s *Stack) Commit(ctx context.Context, id meta.RepoID, branch string, expec
 	if err != nil {
 		return repo.CommitResult{}, err
 	}
-	contents := s.Engine.NewContents()
+	contents := s.Engine.NewContents(context.Background(), repo.Writer{}, meta.Repo{})
 	defer contents.Close()
 	content := contents.New()
 	if _, err := io.WriteString(content, text); err != nil {

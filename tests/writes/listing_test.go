@@ -60,12 +60,13 @@ var tables = map[string]table{
 	"pack_sets":   {1, "id", []column{{"id", setID}, {"repos", number}, {"packs", packIDs}}},
 	"packs": {1, "id", []column{{"id", packID}, {"class", number}, {"inline", number}, {"exact", number}, {"sets", number}, {"objects", number},
 		{"blob_key", blobKey}, {"tips", someIDs}, {"boundary", someIDs}}},
-	"small_packs": {1, "pack", []column{{"pack", packID}}},
-	"events":      {1, "position", []column{{"position", number}, {"repo", repoID}, {"version", number}, {"type", text}}},
-	"idempotency": {2, "org, idem_key", []column{{"org", orgID}, {"idem_key", text}, {"status", number}}},
-	"uploads":     {1, "at", []column{{"blob_key", blobKey}}},
-	"processes":   {1, "id", []column{{"id", process}, {"oldest", whether}}},
-	"retired":     {1, "at, blob_key", []column{{"blob_key", blobKey}}},
+	"small_packs":  {1, "pack", []column{{"pack", packID}}},
+	"events":       {1, "position", []column{{"position", number}, {"repo", repoID}, {"version", number}, {"type", text}}},
+	"idempotency":  {2, "org, idem_key", []column{{"org", orgID}, {"idem_key", text}, {"status", number}}},
+	"reservations": {1, "at", []column{{"org", orgID}, {"repo", repoID}, {"bytes", number}}},
+	"uploads":      {1, "at", []column{{"blob_key", blobKey}}},
+	"processes":    {1, "id", []column{{"id", process}, {"oldest", whether}}},
+	"retired":      {1, "at, blob_key", []column{{"blob_key", blobKey}}},
 
 	"audit":              {3, "org, at, id", []column{{"org", orgID}, {"repo", repoID}, {"action", text}, {"detail", text}}},
 	"signing_keys":       {2, "org, fingerprint", []column{{"org", orgID}, {"kind", text}}},
@@ -80,7 +81,7 @@ var tables = map[string]table{
 // comes first, so that labels are given in it.
 var tableOrder = []string{
 	"orgs", "org_keys", "floors", "repos", "packs", "small_packs", "pack_sets", "refs", "ref_log", "protections", "events", "idempotency",
-	"uploads", "retired", "processes", "audit", "signing_keys", "webhooks", "webhook_deliveries", "credentials", "upstreams", "syncs",
+	"uploads", "reservations", "retired", "processes", "audit", "signing_keys", "webhooks", "webhook_deliveries", "credentials", "upstreams", "syncs",
 }
 
 // labels name what has a random or long identifier by its order of appearance.

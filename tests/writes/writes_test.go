@@ -292,7 +292,7 @@ func (w *world) recorded(id meta.RepoID, branch, body, key string) error {
 	if err != nil {
 		return err
 	}
-	contents := w.stack.Engine.NewContents()
+	contents := w.stack.Engine.NewContents(context.Background(), repo.Writer{}, meta.Repo{})
 	defer contents.Close()
 	content := contents.New()
 	if _, err := content.Write([]byte(body)); err != nil {

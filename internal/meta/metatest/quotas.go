@@ -91,7 +91,7 @@ func testQuotas(t *testing.T, open Open) {
 	f.apply(meta.Change{Repo: other, AddPack: sized(1 << 40)})
 	for _, bad := range []meta.Change{
 		{SetQuota: &meta.OrgQuota{Bytes: -1}},
-		{Reserve: &meta.Reserve{ID: "", Repo: other}},
+		{Reserve: &meta.Reserve{ID: ""}},
 		{Repo: other, Reserve: &meta.Reserve{ID: "x", Repo: other}},
 		{UndeleteRepo: true},
 	} {

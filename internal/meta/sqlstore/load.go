@@ -224,7 +224,7 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 	if c.Repo != 0 {
 		stmts = b.wantRepo(stmts, c)
 	}
-	if c.Reserve != nil {
+	if c.Reserve != nil && c.Reserve.Repo != 0 {
 		b.repo(c.Reserve.Repo).lock = true
 	}
 	if c.Follow != nil {

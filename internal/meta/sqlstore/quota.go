@@ -70,13 +70,18 @@ func (a *account) others(now int64, except string, repo meta.RepoID) (sum int64)
 
 // room returns how many bytes the limits leave, or the limit that has no room for
 // those that are needed.
-func (b *batch) room(a *account, r *repoState, except string, needed, want int64) (int64, *meta.QuotaConflict) {
+func (b *batch) room(a *account, id meta.RepoID, except string, needed, want int64) (int64, *meta.QuotaConflict) {
+	var r meta.Repo // one that is to be made has nothing
+	var reserved int64
+	if state := b.repos[id]; state != nil && state.found {
+		r, reserved = state.Repo, a.others(b.now, except, id)
+	}
 	limit := r.Quota
 	if limit == 0 {
 		limit = a.RepoBytes
 	}
 	for _, q := range [...]meta.QuotaConflict{
-		{OfRepo: true, Limit: limit, Used: r.Used, Reserved: a.others(b.now, except, r.ID)},
+		{OfRepo: true, Limit: limit, Used: r.Used, Reserved: reserved},
 		{Limit: a.Bytes, Used: a.used, Reserved: a.others(b.now, except, 0)},
 	} {
 		if q.Limit <= 0 {
@@ -95,7 +100,7 @@ func (b *batch) room(a *account, r *repoState, except string, needed, want int64
 // quotaConflict checks the limits of a metered org.
 func (b *batch) quotaConflict(c *meta.Change) *meta.Conflict {
 	a := &b.orgs[c.Org].account
-	if c.Reserve != nil {
+	if c.Reserve != nil && c.Reserve.Repo != 0 {
 		if r := b.repos[c.Reserve.Repo]; !r.found || r.Org != c.Org || !r.Deleted.IsZero() {
 			return conflict(meta.ConflictRepoGone)
 		}
@@ -108,10 +113,10 @@ func (b *batch) quotaConflict(c *meta.Change) *meta.Conflict {
 		refused = &meta.QuotaConflict{Repos: true, Limit: a.Repos, Used: a.repos, Needed: 1}
 	}
 	if p := c.AddPack; p != nil && refused == nil {
-		_, refused = b.room(a, b.repos[c.Repo], c.Reservation, p.Bytes, p.Bytes)
+		_, refused = b.room(a, c.Repo, c.Reservation, p.Bytes, p.Bytes)
 	}
 	if v := c.Reserve; v != nil && refused == nil {
-		_, refused = b.room(a, b.repos[v.Repo], v.ID, v.Bytes, v.Want)
+		_, refused = b.room(a, v.Repo, v.ID, v.Bytes, v.Want)
 	}
 	if refused != nil {
 		return &meta.Conflict{Kind: meta.ConflictQuota, Quota: refused}
@@ -126,7 +131,7 @@ func (b *batch) stageReserve(c *meta.Change) int64 {
 	if !a.metered {
 		return max(v.Bytes, v.Want)
 	}
-	granted, _ := b.room(a, b.repos[v.Repo], v.ID, v.Bytes, max(v.Bytes, v.Want))
+	granted, _ := b.room(a, v.Repo, v.ID, v.Bytes, max(v.Bytes, v.Want))
 	a.end(v.ID)
 	a.reserved = append(a.reserved, reservation{v.ID, v.Repo, granted, b.now + 1})
 	b.write(exec(`INSERT INTO reservations (id, process, org, repo, bytes, at) VALUES ($1, $2, $3, $4, $5, $6)
@@ -217,8 +222,8 @@ func checkLimits(c *meta.Change) error {
 	if a := c.SetEphemeralAge; a != nil && *a < 0 {
 		return fmt.Errorf("ephemeral branches of an org cannot have the age %v", *a)
 	}
-	if v := c.Reserve; v != nil && (v.ID == "" || len(v.ID) > meta.MaxName || v.Repo == 0 || v.Bytes < 0 || c.Repo != 0) {
-		return fmt.Errorf("reservation %q of %d bytes: it needs an id, a repository and a change of its own", v.ID, v.Bytes)
+	if v := c.Reserve; v != nil && (v.ID == "" || len(v.ID) > meta.MaxName || v.Bytes < 0 || c.Repo != 0) {
+		return fmt.Errorf("reservation %q of %d bytes: it needs an id and a change of its own", v.ID, v.Bytes)
 	}
 	return nil
 }
