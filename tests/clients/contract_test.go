@@ -38,6 +38,15 @@ func TestPublishedTypeScript(t *testing.T) {
 	contract(t, exec.Command("node", filepath.Join(dir, "contract.mjs")))
 }
 
+// TestPublishedPython is TestPublishedTypeScript for the published Python client.
+func TestPublishedPython(t *testing.T) {
+	program, err := filepath.Abs("python/published.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	contract(t, exec.Command(harness.Tool(t, "python", "venv/bin/python"), "-B", program))
+}
+
 // contract runs a client's program against a server that may follow an upstream
 // on loopback, and makes a subtest of each of its cases.
 func contract(t *testing.T, program *exec.Cmd) {
