@@ -1,56 +1,52 @@
 package gitcmd
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 )
 
 // Dir is a bare repository without refs, made for one task: packs, and nothing
 // else. Close must be called.
-type Dir struct{ path string }
+type Dir struct {
+	room   *Room
+	shared string // the room's directory
+	path   string // the directory of objects, in shared
+	packs  int    // that MakePack has put there
+}
 
-// NewDir makes an empty view in a scratch directory.
-func NewDir(scratch string) (*Dir, error) {
-	path, err := os.MkdirTemp(scratch, "git-*")
+// NewDir makes an empty view.
+func (r *Room) NewDir() (*Dir, error) {
+	shared, err := r.open()
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for git: %w", err)
 	}
-	d := &Dir{path}
-	if err := d.fill(); err != nil {
-		d.Close()
-		return nil, fmt.Errorf("make a directory for git: %w", err)
+	d := &Dir{room: r, shared: shared, path: filepath.Join(shared, strconv.FormatInt(r.made.Add(1), 10))}
+	for _, path := range []string{d.path, d.packDir()} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return nil, errors.Join(fmt.Errorf("make a directory for git: %w", err), os.RemoveAll(d.path))
+		}
 	}
 	return d, nil
 }
 
-func (d *Dir) fill() error {
-	for _, dir := range []string{"objects/pack", "refs"} {
-		if err := os.MkdirAll(filepath.Join(d.path, dir), 0o700); err != nil {
-			return err
-		}
-	}
-	for name, text := range map[string]string{
-		"HEAD":   "ref: refs/heads/none\n",
-		"config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-	} {
-		if err := os.WriteFile(filepath.Join(d.path, name), []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (d *Dir) packDir() string { return filepath.Join(d.path, "pack") }
+
+// shallowFile is where Shallow writes.
+func (d *Dir) shallowFile() string { return filepath.Join(d.path, "shallow") }
 
 // AddPack puts a pack with the given checksum into the view. The index comes
 // last: a pack without one does not exist for git. A pack that is in the view
 // already, for the same objects may be written twice, is left as it is.
 func (d *Dir) AddPack(checksum object.ID, pack io.WriterTo, index []byte) error {
-	base := filepath.Join(d.path, "objects", "pack", "pack-"+checksum.String())
+	base := filepath.Join(d.packDir(), "pack-"+checksum.String())
 	f, err := os.OpenFile(base+".pack", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
@@ -71,23 +67,23 @@ func (d *Dir) AddPack(checksum object.ID, pack io.WriterTo, index []byte) error 
 	return nil
 }
 
-// MakePack puts a pack into the view that write writes; write returns its
-// checksum and index.
-func (d *Dir) MakePack(write func(io.Writer) (checksum object.ID, index []byte, err error)) error {
-	dir := filepath.Join(d.path, "objects", "pack")
-	f, err := os.CreateTemp(dir, "tmp_pack_*")
+// MakePack puts a pack into the view that write writes; write returns its index.
+func (d *Dir) MakePack(write func(io.Writer) (index []byte, err error)) error {
+	d.packs++
+	base := filepath.Join(d.packDir(), "made-"+strconv.Itoa(d.packs))
+	f, err := os.OpenFile(base+".pack", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("make a pack for git: %w", err)
 	}
-	checksum, index, err := write(f)
-	if cerr := f.Close(); err == nil && cerr != nil {
-		err = fmt.Errorf("make a pack for git: %w", cerr)
+	buf := bufio.NewWriterSize(f, 64<<10)
+	index, err := write(buf)
+	if err == nil {
+		err = buf.Flush()
 	}
-	if err != nil {
-		return err
+	if cerr := f.Close(); err == nil {
+		err = cerr
 	}
-	base := filepath.Join(dir, "pack-"+checksum.String())
-	if err = os.Rename(f.Name(), base+".pack"); err == nil {
+	if err == nil {
 		err = os.WriteFile(base+".idx", index, 0o600)
 	}
 	if err != nil {
@@ -103,24 +99,22 @@ func (d *Dir) Shallow(commits []object.ID) error {
 	for _, id := range commits {
 		lines = append(append(lines, id.String()...), '\n')
 	}
-	if err := os.WriteFile(filepath.Join(d.path, "shallow"), lines, 0o600); err != nil {
+	if err := os.WriteFile(d.shallowFile(), lines, 0o600); err != nil {
 		return fmt.Errorf("cut the history for git: %w", err)
 	}
 	return nil
 }
 
+// attributesFile is where Attributes writes.
+func (d *Dir) attributesFile() string { return filepath.Join(d.path, "attributes") }
+
 // Attributes tells git what holds of paths, as lines of a gitattributes file.
 func (d *Dir) Attributes(lines []byte) error {
-	dir := filepath.Join(d.path, "info")
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "attributes"), lines, 0o600)
-	}
-	if err != nil {
+	if err := os.WriteFile(d.attributesFile(), lines, 0o600); err != nil {
 		return fmt.Errorf("write attributes for git: %w", err)
 	}
 	return nil
 }
 
-// Close removes the view.
-func (d *Dir) Close() error { return os.RemoveAll(d.path) }
+// Close gives the view up; it is removed soon after. git must not run in it.
+func (d *Dir) Close() error { return d.room.discard(d.path) }

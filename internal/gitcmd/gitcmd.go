@@ -50,7 +50,7 @@ var known = map[Subcommand][]string{
 // settings are given to every command.
 var settings = []string{
 	// Nothing that git writes outlives its task.
-	"core.fsync=none",
+	"core.fsync=none", "core.createObject=rename",
 	"core.hooksPath=/dev/null", "gc.auto=0", "maintenance.auto=false", "protocol.allow=never",
 	// Bounds of git's memory: large objects are streamed, not compared.
 	"core.bigFileThreshold=32m", "pack.windowMemory=128m", "pack.deltaCacheSize=64m", "core.packedGitLimit=256m",
@@ -151,6 +151,7 @@ func (g *Git) Run(ctx context.Context, dir *Dir, c Command) error {
 	defer cancel()
 	out := &bounded{w: c.Out, left: c.MaxOutput, over: cancel}
 	said := &clipped{}
+	args = append([]string{"-c", "core.attributesFile=" + dir.attributesFile()}, args...)
 	cmd := exec.CommandContext(run, path, args...)
 	cmd.Dir = dir.path
 	cmd.Env = environment(path, dir)
@@ -226,7 +227,8 @@ func (g *Git) find() (string, error) {
 // environment is all that git learns of its surroundings.
 func environment(path string, dir *Dir) []string {
 	return []string{
-		"PATH=" + filepath.Dir(path), "HOME=" + dir.path, "GIT_DIR=" + dir.path, "LC_ALL=C",
+		"PATH=" + filepath.Dir(path), "HOME=" + dir.path, "LC_ALL=C",
+		"GIT_DIR=" + dir.shared, "GIT_OBJECT_DIRECTORY=" + dir.path, "GIT_SHALLOW_FILE=" + dir.shallowFile(),
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
 	}

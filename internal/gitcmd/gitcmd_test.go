@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -28,11 +29,16 @@ func program(t *testing.T, script string) *Git {
 
 func view(t *testing.T) *Dir {
 	t.Helper()
-	d, err := NewDir(t.TempDir())
+	room := NewRoom(t.TempDir())
+	d, err := room.NewDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
+	t.Cleanup(func() {
+		if err := errors.Join(d.Close(), room.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 	return d
 }
 
@@ -68,7 +74,7 @@ func TestSurroundings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(out, d.path+"\n") || !strings.Contains(out, "GIT_DIR="+d.path) || !strings.HasSuffix(out, " pack-objects -q --end-of-options --evil\n") {
+	if !strings.HasPrefix(out, d.path+"\n") || !strings.Contains(out, "GIT_DIR="+d.shared) || !strings.HasSuffix(out, " pack-objects -q --end-of-options --evil\n") {
 		t.Errorf("git sees\n%s", out)
 	}
 	for _, bad := range []string{"hunter2", "GIT_CONFIG_COUNT", "/elsewhere"} {
@@ -203,5 +209,58 @@ func TestPackTwice(t *testing.T) {
 		if err := d.AddPack(object.Hash(object.Blob, nil), strings.NewReader("PACK"), []byte("index")); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRoom makes and gives up many views at once: what one holds no other sees,
+// and nothing is left in the end.
+func TestRoom(t *testing.T) {
+	scratch := t.TempDir()
+	room := NewRoom(scratch)
+	var all sync.WaitGroup
+	for i := range 4 * maxRemovals {
+		all.Go(func() {
+			d, err := room.NewDir()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for range 2 {
+				err := d.MakePack(func(w io.Writer) ([]byte, error) {
+					_, err := io.WriteString(w, strconv.Itoa(i))
+					return []byte("index"), err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			files, err := os.ReadDir(d.packDir())
+			if err != nil || len(files) != 4 {
+				t.Errorf("a view with two packs has %v, %v", files, err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if err := room.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+		t.Errorf("%v are left behind, %v", left, err)
+	}
+	if _, err := room.NewDir(); err != nil {
+		t.Errorf("a room that is used again: %v", err)
+	}
+	if err := room.Close(); err != nil {
+		t.Error(err)
+	}
+	unused := NewRoom(filepath.Join(scratch, "missing"))
+	if _, err := unused.NewDir(); err == nil {
+		t.Error("a room makes views in a directory that is not there")
+	}
+	if err := unused.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -22,7 +22,7 @@ const maxHeader = 32
 // be closed. An object that git did not write is fs.ErrNotExist.
 func (d *Dir) Written(id object.ID) (object.Type, int64, io.ReadCloser, error) {
 	name := id.String()
-	f, err := os.Open(filepath.Join(d.path, "objects", name[:2], name[2:]))
+	f, err := os.Open(filepath.Join(d.path, name[:2], name[2:]))
 	if err != nil {
 		return object.Invalid, 0, nil, fmt.Errorf("read what git wrote: %w", err)
 	}

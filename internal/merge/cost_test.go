@@ -69,7 +69,7 @@ func sized(tb testing.TB, objects int) (w *world, ours, theirs object.ID, read *
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &world{g, db, gr}, g.ID("ours"), g.ID("theirs"), read
+	return &world{g, db, gr, newRoom(tb)}, g.ID("ours"), g.ID("theirs"), read
 }
 
 // TestCost merges in repositories of 10,000 and of 100,000 objects: what is read

@@ -26,9 +26,9 @@ type Request struct {
 	Ours, Theirs object.ID
 	// Bases are their merge bases; none for histories that are unrelated, which
 	// are merged as if both had begun with nothing.
-	Bases   []object.ID
-	Git     *gitcmd.Git
-	Scratch string // a directory
+	Bases []object.ID
+	Git   *gitcmd.Git
+	Room  *gitcmd.Room
 }
 
 // Bounds of one merge.
@@ -99,7 +99,7 @@ func Merge(ctx context.Context, r Request) (*Merged, error) {
 	return m, nil
 }
 
-// Close removes what git wrote.
+// Close gives up what git wrote.
 func (m *Merged) Close() error {
 	if m.task == nil {
 		return nil
@@ -141,7 +141,7 @@ func (m *Merged) decide(r Request) bool {
 // run has git merge.
 func (m *Merged) run(ctx context.Context, r Request) error {
 	var err error
-	if m.task, err = task.New(r.DB, r.Scratch, task.Limits{}); err != nil {
+	if m.task, err = task.New(r.DB, r.Room, task.Limits{}); err != nil {
 		return err
 	}
 	tips, err := history(ctx, m.task, r)

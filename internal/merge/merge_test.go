@@ -26,6 +26,18 @@ type world struct {
 	git   *repotest.Git
 	db    *odb.DB
 	graph *graph.Graph
+	room  *gitcmd.Room
+}
+
+func newRoom(tb testing.TB) *gitcmd.Room {
+	tb.Helper()
+	room := gitcmd.NewRoom(tb.TempDir())
+	tb.Cleanup(func() {
+		if err := room.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return room
 }
 
 func load(tb testing.TB, g *repotest.Git) *world {
@@ -42,7 +54,7 @@ func load(tb testing.TB, g *repotest.Git) *world {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &world{g, db, gr}
+	return &world{g, db, gr, newRoom(tb)}
 }
 
 // merge merges two commits with Cairn; nil when git breaks at it.
@@ -54,7 +66,7 @@ func (w *world) merge(tb testing.TB, ours, theirs object.ID) *merge.Merged {
 		tb.Fatal(err)
 	}
 	m, err := merge.Merge(ctx, merge.Request{
-		DB: w.db, Graph: w.graph, Ours: ours, Theirs: theirs, Bases: bases, Git: program, Scratch: tb.TempDir(),
+		DB: w.db, Graph: w.graph, Ours: ours, Theirs: theirs, Bases: bases, Git: program, Room: w.room,
 	})
 	if _, crashed := errors.AsType[*merge.CrashError](err); crashed {
 		return nil

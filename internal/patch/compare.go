@@ -27,9 +27,9 @@ type Comparison struct {
 	// other, make New of Old: no file is filtered, binary ones have binary patches,
 	// and texts that are not UTF-8 count as binary. Otherwise changes of the amount
 	// of white space count as none.
-	Exact   bool
-	Git     *gitcmd.Git
-	Scratch string // a directory
+	Exact bool
+	Git   *gitcmd.Git
+	Room  *gitcmd.Room
 }
 
 // Diff is how two trees differ.
@@ -184,7 +184,7 @@ func (c *Comparison) size(ctx context.Context, ch change) (int64, error) {
 
 // run has git compare.
 func (c *Comparison) run(ctx context.Context, list []change, in scope) ([]*entry, error) {
-	t, err := task.New(c.DB, c.Scratch, task.Limits{Bytes: maxGiven})
+	t, err := task.New(c.DB, c.Room, task.Limits{Bytes: maxGiven})
 	if err != nil {
 		return nil, err
 	}

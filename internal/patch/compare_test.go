@@ -13,18 +13,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/cairnstate/cairn/internal/git/object"
+	"github.com/cairnstate/cairn/internal/gitcmd"
 	"github.com/cairnstate/cairn/internal/patch"
 	"github.com/cairnstate/cairn/internal/testkit"
 )
 
 func (w *world) compare(t *testing.T, c patch.Comparison) *patch.Diff {
 	t.Helper()
-	c.DB, c.Git, c.Scratch = w.db, program, t.TempDir()
+	scratch := t.TempDir()
+	c.DB, c.Git, c.Room = w.db, program, gitcmd.NewRoom(scratch)
 	d, err := patch.Compare(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if left, err := os.ReadDir(c.Scratch); err != nil || len(left) > 0 {
+	if err := c.Room.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
 		t.Fatalf("left behind: %v, %v", left, err)
 	}
 	return d

@@ -203,6 +203,9 @@ func TestCollectFaults(t *testing.T) {
 			if uploads, err := w.meta.Uploads(context.Background()); err != nil || len(uploads) > 0 {
 				t.Errorf("%s fault %d: uploads are left: %v %v", mode, n, uploads, err)
 			}
+			if err := w.engine.Close(); err != nil {
+				t.Errorf("%s fault %d: %v", mode, n, err)
+			}
 			if left, _ := filepath.Glob(filepath.Join(w.engine.cfg.Scratch, "*")); len(left) > 0 {
 				t.Errorf("%s fault %d: scratch files are left: %v", mode, n, left)
 			}

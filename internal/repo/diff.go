@@ -105,7 +105,7 @@ func (v *View) compare(ctx context.Context, d *Diff, q DiffQuery) error {
 	}
 	d.Diff, err = patch.Compare(ctx, patch.Comparison{
 		DB: g.DB(), Old: trees[0], New: trees[1], Paths: q.Paths, Exact: q.Exact,
-		Git: v.engine.cfg.Tasks, Scratch: v.engine.cfg.Scratch,
+		Git: v.engine.cfg.Tasks, Room: v.engine.room,
 	})
 	return err
 }

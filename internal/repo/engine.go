@@ -77,7 +77,7 @@ type Config struct {
 }
 
 // Engine serves all repositories of one metadata store. It is safe for
-// concurrent use.
+// concurrent use. Close must be called.
 type Engine struct {
 	cfg     Config
 	views   viewCache
@@ -88,6 +88,7 @@ type Engine struct {
 	// histories are lists of commits that somebody is reading page by page.
 	histories *lru.Cache[historyKey, *history]
 	greps     greps
+	room      *gitcmd.Room
 	writing
 }
 
@@ -132,8 +133,12 @@ func New(cfg Config) *Engine {
 		details:   lru.New[FilesQuery, *FileDetails](cfg.CacheBytes / 16),
 		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
 		greps:     newGreps(cfg.CacheBytes / 16),
+		room:      gitcmd.NewRoom(cfg.Scratch),
 	}
 }
+
+// Close removes what is left of work for git. Nothing may run any more.
+func (e *Engine) Close() error { return e.room.Close() }
 
 // patience is how often a reader lets other goroutines go first before it reads
 // a newer version of a repository.

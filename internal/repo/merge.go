@@ -250,7 +250,7 @@ func (e *Engine) merge(ctx context.Context, v *View, s *situation, source object
 		return nil, err
 	}
 	merged, err := merge.Merge(ctx, merge.Request{
-		DB: db, Graph: s.graph, Ours: s.tip, Theirs: source, Bases: s.bases, Git: e.cfg.Tasks, Scratch: e.cfg.Scratch,
+		DB: db, Graph: s.graph, Ours: s.tip, Theirs: source, Bases: s.bases, Git: e.cfg.Tasks, Room: e.room,
 	})
 	if bad, ok := errors.AsType[*merge.PathError](err); ok {
 		return nil, &InvalidError{Reason: bad.Error()}

@@ -63,7 +63,7 @@ const scattered = 8
 
 // materialise gives git the own packs as files.
 func (c *collection) materialise(ctx context.Context) (*gitcmd.Dir, error) {
-	dir, err := gitcmd.NewDir(c.engine.cfg.Scratch)
+	dir, err := c.engine.room.NewDir()
 	if err != nil {
 		return nil, err
 	}

@@ -234,6 +234,9 @@ func (w *world) state(id meta.RepoID) string {
 		}
 		fmt.Fprintf(&b, "%s %d\n", info.Key, info.Size)
 	}
+	if err := w.engine.Close(); err != nil {
+		w.t.Fatal(err)
+	}
 	left, err := filepath.Glob(filepath.Join(w.engine.cfg.Scratch, "*"))
 	if err != nil {
 		w.t.Fatal(err)

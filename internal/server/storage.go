@@ -109,10 +109,12 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 	if work == "" {
 		work = filepath.Join(cfg.Data, "cache")
 	}
-	scratch := filepath.Join(work, "scratch")
-	if err := os.MkdirAll(scratch, 0o700); err != nil {
+	own, err := openScratch(filepath.Join(work, "scratch"))
+	if err != nil {
 		return fmt.Errorf("make the directory for received packs: %w", err)
 	}
+	st.closeBefore(own.Close)
+	scratch := own.path
 	if err := st.openBlobs(ctx, cfg, filepath.Join(work, "objects"), use); err != nil {
 		return err
 	}
@@ -143,6 +145,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		AnswerBytes:  cfg.MemoryCache / 4,
 		Limits:       repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
 	})
+	st.closeBefore(st.Engine.Close)
 	return nil
 }
 
@@ -178,12 +181,17 @@ func (st *Storage) openBlobs(ctx context.Context, cfg config.Config, cacheDir st
 		return err
 	}
 	st.Blobs = cached
-	closeMeta := st.close
-	st.close = func() error {
+	st.closeBefore(func() error {
 		cached.Close()
-		return closeMeta()
-	}
+		return nil
+	})
 	return nil
+}
+
+// closeBefore has something closed before all that was opened until now.
+func (st *Storage) closeBefore(f func() error) {
+	rest := st.close
+	st.close = func() error { return errors.Join(f(), rest()) }
 }
 
 func openDir(path string) (*dir.Store, error) {

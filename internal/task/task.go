@@ -68,23 +68,22 @@ type made struct {
 	data []byte
 }
 
-// New returns a task without objects, on the objects of db, with a view in the
-// directory scratch.
-func New(db *odb.DB, scratch string, limits Limits) (*Task, error) {
+// New returns a task without objects, on the objects of db, with a view in room.
+func New(db *odb.DB, room *gitcmd.Room, limits Limits) (*Task, error) {
 	if limits.Objects == 0 {
 		limits.Objects = DefaultObjects
 	}
 	if limits.Bytes == 0 {
 		limits.Bytes = DefaultBytes
 	}
-	dir, err := gitcmd.NewDir(scratch)
+	dir, err := room.NewDir()
 	if err != nil {
 		return nil, err
 	}
 	return &Task{db: db, dir: dir, limits: limits, named: make(map[object.ID]struct{})}, nil
 }
 
-// Close removes the view.
+// Close gives the view up.
 func (t *Task) Close() error { return t.dir.Close() }
 
 // Objects returns how many objects git was or will be given, and how often it
@@ -250,28 +249,28 @@ func (t *Task) flush(ctx context.Context) error {
 	if count == 0 {
 		return nil
 	}
-	err := t.dir.MakePack(func(w io.Writer) (object.ID, []byte, error) {
+	err := t.dir.MakePack(func(w io.Writer) ([]byte, error) {
 		out := pack.NewWriter(w, uint32(count))
 		entries := make([]pack.IndexEntry, 0, count)
 		for _, o := range t.made {
 			at, err := out.AddStored(o.typ, int64(len(o.data)), bytes.NewReader(o.data))
 			if err != nil {
-				return object.Zero, nil, fmt.Errorf("write pack: %w", err)
+				return nil, fmt.Errorf("write pack: %w", err)
 			}
 			entries = append(entries, pack.IndexEntry{ID: o.id, Offset: at.Offset, CRC: at.CRC})
 		}
 		for _, id := range t.pending {
 			at, err := t.copy(ctx, out, id)
 			if err != nil {
-				return object.Zero, nil, err
+				return nil, err
 			}
 			entries = append(entries, pack.IndexEntry{ID: id, Offset: at.Offset, CRC: at.CRC})
 		}
 		sum, err := out.Close()
 		if err != nil {
-			return object.Zero, nil, fmt.Errorf("write pack: %w", err)
+			return nil, fmt.Errorf("write pack: %w", err)
 		}
-		return sum, pack.BuildIndex(entries, sum), nil
+		return pack.BuildIndex(entries, sum), nil
 	})
 	if err != nil {
 		return err

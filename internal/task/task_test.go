@@ -38,9 +38,25 @@ func load(t *testing.T, g *repotest.Git) world {
 	return world{g, db}
 }
 
+// newRoom makes a room, and checks at the end that it leaves nothing behind.
+func newRoom(t *testing.T) *gitcmd.Room {
+	t.Helper()
+	scratch := t.TempDir()
+	room := gitcmd.NewRoom(scratch)
+	t.Cleanup(func() {
+		if err := room.Close(); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
+			t.Errorf("%v are left behind, %v", left, err)
+		}
+	})
+	return room
+}
+
 func (w world) task(t *testing.T, limits task.Limits) *task.Task {
 	t.Helper()
-	k, err := task.New(w.db, t.TempDir(), limits)
+	k, err := task.New(w.db, newRoom(t), limits)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,8 +297,7 @@ func TestLimits(t *testing.T) {
 	if err := whole(w.task(t, task.Limits{Objects: 100})); !errors.As(err, &limit) || limit.Limit != 100 {
 		t.Errorf("objects: %v", err)
 	}
-	scratch := t.TempDir()
-	k, err := task.New(w.db, scratch, task.Limits{Bytes: 10000})
+	k, err := task.New(w.db, newRoom(t), task.Limits{Bytes: 10000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,9 +311,6 @@ func TestLimits(t *testing.T) {
 	}
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
-	}
-	if left, err := os.ReadDir(scratch); err != nil || len(left) > 0 {
-		t.Errorf("%v are left behind, %v", left, err)
 	}
 }
 
