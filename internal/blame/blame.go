@@ -67,12 +67,12 @@ type LimitError struct{ Reason string }
 func (e *LimitError) Error() string { return e.Reason }
 
 // Blame returns the lines asked for, in their order. Its refusals are *NotFoundError,
-// *InvalidError and *LimitError. The view for git is made in the directory scratch.
-func Blame(ctx context.Context, git *gitcmd.Git, g *graph.Graph, scratch string, q Query) ([]Line, error) {
+// *InvalidError and *LimitError. The view for git is made in room.
+func Blame(ctx context.Context, git *gitcmd.Git, g *graph.Graph, room *gitcmd.Room, q Query) ([]Line, error) {
 	if err := checkRanges(q.Ranges); err != nil {
 		return nil, err
 	}
-	k, err := task.New(g.DB(), scratch, task.Limits{})
+	k, err := task.New(g.DB(), room, task.Limits{})
 	if err != nil {
 		return nil, err
 	}

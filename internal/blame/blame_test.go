@@ -76,7 +76,7 @@ func compare(t *testing.T, g *repotest.Git, have *graph.Graph, q blame.Query) (o
 		options = append(options, "-M", "-C", "-C")
 	}
 	want, gitErr := theirs(t, g, q.Commit, q.Path, options...)
-	got, err := blame.Blame(context.Background(), program, have, t.TempDir(), q)
+	got, err := blame.Blame(context.Background(), program, have, newRoom(t), q)
 	if (gitErr == nil) != (err == nil) {
 		t.Errorf("%+v: %v, git says %v", q, err, gitErr)
 		return false
@@ -253,7 +253,7 @@ func TestBlameRefusals(t *testing.T) {
 	tip := g.ID("main")
 	ask := func(q blame.Query) ([]blame.Line, error) {
 		q.Commit = tip
-		return blame.Blame(context.Background(), program, have, t.TempDir(), q)
+		return blame.Blame(context.Background(), program, have, newRoom(t), q)
 	}
 	for path, lines := range map[string]int{"f": 2, "empty": 0, "-h": 1, ":x": 1, "d/f": 1} {
 		for _, moves := range []bool{false, true} {
@@ -290,7 +290,18 @@ func TestBlameRefusals(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := blame.Blame(ctx, program, have, t.TempDir(), blame.Query{Commit: tip, Path: "f"}); !errors.Is(err, context.Canceled) {
+	if _, err := blame.Blame(ctx, program, have, newRoom(t), blame.Query{Commit: tip, Path: "f"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
+}
+
+func newRoom(t *testing.T) *gitcmd.Room {
+	t.Helper()
+	room := gitcmd.NewRoom(t.TempDir())
+	t.Cleanup(func() {
+		if err := room.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return room
 }

@@ -30,5 +30,5 @@ func (v *View) Blame(ctx context.Context, q BlameQuery) ([]BlameLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return blame.Blame(ctx, v.engine.cfg.Git, g, v.engine.cfg.Scratch, q)
+	return blame.Blame(ctx, v.engine.cfg.Tasks, g, v.engine.room, q)
 }
