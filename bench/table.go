@@ -123,6 +123,12 @@ func works(quick bool) []work {
 			{Work: "  warm", Unit: "ms", Goal: "under 50 ms", Target: 50, Less: true},
 		}, run: func(b *bench, r []row) error { return b.details(r, 10_000, 5_000) }},
 
+		{name: "search", rows: []row{
+			{Work: "grep over 10,000 files, an expression with a literal", Unit: "ms", Beside: "git grep in a clone", Goal: "not behind", Target: 1, Less: true},
+			{Work: "  an expression without one", Unit: "ms", Beside: "git grep in a clone", Goal: "not behind", Target: 1, Less: true},
+			{Work: "blame of a file that " + size("2,000 of 20,000", "500 of 5,000") + " commits change", Unit: "ms", Beside: "git blame in a clone", Goal: "not behind", Target: 1, Less: true},
+		}, run: func(b *bench, r []row) error { return b.search(r, 10_000, b.size(20_000, 5_000)) }},
+
 		{name: "parallel", rows: []row{
 			{Work: size("50 clones at once, 500 MB each", "20 clones at once, 100 MB each"), Unit: "MB/s", Beside: backend + ", 4 at once", Goal: "not behind", Target: 1},
 			memory(512),
