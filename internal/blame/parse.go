@@ -26,7 +26,7 @@ func parse(out []byte, total int) ([]Line, error) {
 			}
 			group = Line{Commit: id}
 			n, err := numbers(value)
-			if err != nil || n[1]+n[2]-1 > total {
+			if err != nil || n[2] > total || n[1] > total-n[2]+1 {
 				return nil, fmt.Errorf("git blame tells of lines %q of a file of %d: %w", value, total, errGit)
 			}
 			group.Original, group.Number, count = n[0], n[1], n[2]

@@ -93,6 +93,9 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, c := range map[string]Command{
 		"command":      {Name: "gc", Out: io.Discard, MaxOutput: 1},
+		"blame path":   {Name: Blame, Args: []string{"--evil"}, Out: io.Discard, MaxOutput: 1},
+		"blame commit": {Name: Blame, Args: []string{"--evil", "--", "f"}, Out: io.Discard, MaxOutput: 1},
+		"blame option": {Name: Blame, Options: []string{"-S/etc/passwd"}, Args: []string{strings.Repeat("1", 40), "--", "f"}, Out: io.Discard, MaxOutput: 1},
 		"no bound":     {Name: PackObjects, Out: io.Discard},
 		"nobody reads": {Name: PackObjects, MaxOutput: 1},
 	} {
