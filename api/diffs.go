@@ -114,3 +114,22 @@ type RestoreMetadata struct {
 	TargetIsEphemeral *bool  `json:"target_is_ephemeral,omitempty"`
 	Ephemeral         *bool  `json:"ephemeral,omitempty"` // legacy
 }
+
+// CommitDiffStream is the first line of the newline-delimited JSON that makes a
+// commit of a diff. The lines after it are CommitDiffLines with the diff.
+type CommitDiffStream struct {
+	Metadata *CommitMetadata `json:"metadata"` // files play no part
+}
+
+// CommitDiffLine is one further line of a diff-commit body.
+type CommitDiffLine struct {
+	DiffChunk *DiffChunk `json:"diff_chunk"`
+}
+
+// DiffChunk is a piece of a diff, unified or in git's format, as git apply takes it.
+type DiffChunk struct {
+	// Data is at most 4 MiB in base64 with padding.
+	Data []byte `json:"data"`
+	// EOF marks the last piece.
+	EOF bool `json:"eof"`
+}

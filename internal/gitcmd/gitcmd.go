@@ -36,6 +36,11 @@ const (
 	// Blame says which commits the lines of a file come from. It does not know
 	// --end-of-options: its arguments are a commit's full id, "--" and a path.
 	Blame Subcommand = "blame"
+	// ReadTree puts a tree into the index of the view, Apply applies a patch to the
+	// index, and WriteTree makes a tree of it.
+	ReadTree  Subcommand = "read-tree"
+	Apply     Subcommand = "apply"
+	WriteTree Subcommand = "write-tree"
 )
 
 // known are the commands, with the options that each may be given, by name. A name
@@ -45,6 +50,9 @@ var known = map[Subcommand][]string{
 	MergeTree:   {"--write-tree", "-z", "--messages", "--allow-unrelated-histories"},
 	Blame:       {"--incremental", "-M", "-C", "-L*"},
 	DiffTree:    {"-r", "-z", "--raw", "--numstat", "-p", "-M", "-C", "-b", "--diff-filter", "--full-index", "--binary", "--no-ext-diff", "--no-textconv"},
+	ReadTree:    {},
+	Apply:       {"--cached", "--binary", "--whitespace", "--numstat", "-z"},
+	WriteTree:   {"--missing-ok"},
 }
 
 // settings are given to every command.
@@ -108,6 +116,9 @@ type Command struct {
 	Timeout time.Duration
 	// MaxOutput bounds what goes to Out, in bytes; it must be set.
 	MaxOutput int64
+	// MaxMemory bounds the address space of the process in bytes, where the system
+	// can; 0 does not.
+	MaxMemory int64
 }
 
 // ErrOutput says that a command wrote more than it may.
@@ -158,7 +169,13 @@ func (g *Git) Run(ctx context.Context, dir *Dir, c Command) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.In, out, said
 	cmd.WaitDelay = killWait
 	ownGroup(cmd)
-	return failure(ctx, run, c, timeout, out, said, cmd.Run())
+	if err = cmd.Start(); err == nil {
+		if c.MaxMemory > 0 {
+			limitMemory(cmd.Process.Pid, uint64(c.MaxMemory))
+		}
+		err = cmd.Wait()
+	}
+	return failure(ctx, run, c, timeout, out, said, err)
 }
 
 // failure returns why a run failed, nil if it did not.
@@ -229,6 +246,7 @@ func environment(path string, dir *Dir) []string {
 	return []string{
 		"PATH=" + filepath.Dir(path), "HOME=" + dir.path, "LC_ALL=C",
 		"GIT_DIR=" + dir.shared, "GIT_OBJECT_DIRECTORY=" + dir.path, "GIT_SHALLOW_FILE=" + dir.shallowFile(),
+		"GIT_INDEX_FILE=" + filepath.Join(dir.path, "index"),
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_NO_REPLACE_OBJECTS=1", "GIT_NO_LAZY_FETCH=1",
 	}

@@ -35,3 +35,37 @@ func quote(name string, always bool) string {
 func escapeGlob(name string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
+
+// unquote reads the name in quotes that text begins with, and returns what
+// follows. It returns false if there is none.
+func unquote(text string) (name, rest string, ok bool) {
+	if text == "" || text[0] != '"' {
+		return "", "", false
+	}
+	var b []byte
+	for i := 1; i < len(text); i++ {
+		switch c := text[i]; c {
+		case '"':
+			return string(b), text[i+1:], true
+		case '\\':
+			i++
+			if i == len(text) {
+				return "", "", false
+			}
+			if at := strings.IndexByte(escaped, text[i]); at >= 0 {
+				b = append(b, letters[at])
+				continue
+			}
+			if len(text) < i+3 || text[i] > '3' || !octal(text[i:i+3]) {
+				return "", "", false
+			}
+			b = append(b, (text[i]-'0')<<6|(text[i+1]-'0')<<3|(text[i+2]-'0'))
+			i += 2
+		default:
+			b = append(b, c)
+		}
+	}
+	return "", "", false
+}
+
+func octal(digits string) bool { return strings.Trim(digits, "01234567") == "" }

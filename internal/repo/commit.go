@@ -117,6 +117,7 @@ type commit struct {
 	edit   edit
 	names  int // that edit has
 	space  odb.Space
+	count  int // contents that are told
 	blobs  map[object.ID]*Content
 }
 
@@ -143,6 +144,7 @@ func (c *commit) prepare() error {
 			return invalid("the commit changes more than %d files and directories: split it", maxNames)
 		}
 	}
+	c.count = len(c.blobs)
 	return nil
 }
 
@@ -225,6 +227,11 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 	if err != nil {
 		return CommitResult{}, err
 	}
+	return c.write(ctx, v, db, at)
+}
+
+// write makes the commit of the edit.
+func (c *commit) write(ctx context.Context, v *View, db *odb.DB, at start) (CommitResult, error) {
 	built, err := c.build(ctx, db, at)
 	if err != nil {
 		return CommitResult{}, err
@@ -238,7 +245,7 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 	if err != nil {
 		return CommitResult{}, err
 	}
-	res := CommitResult{Commit: built.id, Tree: built.tree, Old: at.old, PackBytes: row.Bytes, Blobs: len(c.blobs)}
+	res := CommitResult{Commit: built.id, Tree: built.tree, Old: at.old, PackBytes: row.Bytes, Blobs: c.count}
 	u := Update{Refs: []RefUpdate{{Name: c.target, Old: at.old, New: built.id, descends: true}}, Pack: row}
 	if c.req.Record != nil {
 		u.Idempotency = c.req.Record(res)

@@ -210,7 +210,7 @@ func (m *merging) attempt(ctx context.Context, v *View) (MergeResult, error) {
 	if tip.IsZero() {
 		return MergeResult{}, &NotFoundError{What: "branch", Name: clip(m.req.TargetBranch)}
 	}
-	if err := m.engine.permitted(ctx, m.writer, v, m.target); err != nil {
+	if err := m.engine.permitted(ctx, m.writer, v, m.target, policy.FastForward); err != nil {
 		return MergeResult{}, err
 	}
 	s, err := m.engine.stand(ctx, v, m.source, tip)
@@ -235,12 +235,12 @@ func (m *merging) attempt(ctx context.Context, v *View) (MergeResult, error) {
 
 // permitted refuses early what Update would refuse after the work is done: who may
 // not move a branch learns nothing of what the work would lead to.
-func (e *Engine) permitted(ctx context.Context, w Writer, v *View, ref string) error {
+func (e *Engine) permitted(ctx context.Context, w Writer, v *View, ref string, kind policy.Kind) error {
 	rules, err := e.rules.of(ctx, e.cfg.Meta, v.Repo())
 	if err != nil {
 		return err
 	}
-	return policy.Decide(w.Policies, rules, policy.Update{Ref: ref, Kind: policy.FastForward})
+	return policy.Decide(w.Policies, rules, policy.Update{Ref: ref, Kind: kind})
 }
 
 // merge merges the trees.

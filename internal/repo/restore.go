@@ -9,6 +9,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/policy"
 )
 
 // RestoreRequest asks for a commit that brings back an earlier state of a branch.
@@ -99,7 +100,7 @@ func (r *restoring) attempt(ctx context.Context, v *View) (CommitResult, error) 
 	case expected != nil && *expected != tip:
 		return CommitResult{}, &StaleError{Ref: r.target, Current: tip}
 	}
-	if err := r.engine.permitted(ctx, r.writer, v, r.target); err != nil {
+	if err := r.engine.permitted(ctx, r.writer, v, r.target, policy.FastForward); err != nil {
 		return CommitResult{}, err
 	}
 	base, err := r.base(ctx, v, tip)

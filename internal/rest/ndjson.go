@@ -89,22 +89,32 @@ type piece struct {
 // {"blob_chunk":{"content_id":…,"data":…,"eof":…}} with members in any order. It
 // gives the data to the writer that open returns for the id.
 func (l *lines) chunk(open func(id string) (io.Writer, error)) (piece, error) {
+	return l.pieceOf("blob_chunk", nil, open)
+}
+
+// diffChunk reads the current line, which has the form
+// {"diff_chunk":{"data":…,"eof":…}}, and gives the data to dst.
+func (l *lines) diffChunk(dst io.Writer) (piece, error) { return l.pieceOf("diff_chunk", dst, nil) }
+
+// pieceOf reads a line with one member that counts. Its data goes to dst, or where
+// open says.
+func (l *lines) pieceOf(name string, dst io.Writer, open func(id string) (io.Writer, error)) (piece, error) {
 	var p piece
 	found := false
 	err := l.object(func(key string) error {
-		if key != "blob_chunk" {
+		if key != name {
 			return l.skip(0)
 		}
 		if found {
-			return badLine("it has two blob_chunks")
+			return badLine("it has two members " + name)
 		}
 		found = true
 		var err error
-		p, err = l.blobChunk(open)
+		p, err = l.members(dst, open)
 		return err
 	})
 	if err == nil && !found {
-		err = badLine("it is no blob_chunk")
+		err = badLine("it is no " + name)
 	}
 	if err == nil {
 		err = l.end()
@@ -112,18 +122,17 @@ func (l *lines) chunk(open func(id string) (io.Writer, error)) (piece, error) {
 	return p, err
 }
 
-func (l *lines) blobChunk(open func(id string) (io.Writer, error)) (piece, error) {
+func (l *lines) members(dst io.Writer, open func(id string) (io.Writer, error)) (piece, error) {
 	var (
 		p       piece
-		dst     io.Writer
 		early   bytes.Buffer // data that came before its id
 		hasID   bool
 		hasData bool
 	)
 	err := l.object(func(key string) error {
 		var err error
-		switch key {
-		case "content_id":
+		switch {
+		case key == "content_id" && open != nil:
 			if hasID {
 				return badLine("it has two content_ids")
 			}
@@ -131,7 +140,7 @@ func (l *lines) blobChunk(open func(id string) (io.Writer, error)) (piece, error
 			if p.id, err = l.text(); err == nil {
 				dst, err = open(p.id)
 			}
-		case "data":
+		case key == "data":
 			if hasData {
 				return badLine("it has two data members")
 			}
@@ -140,14 +149,14 @@ func (l *lines) blobChunk(open func(id string) (io.Writer, error)) (piece, error
 				return l.base64(&early)
 			}
 			return l.base64(dst)
-		case "eof":
+		case key == "eof":
 			p.eof, err = l.flag()
 		default:
 			err = l.skip(0)
 		}
 		return err
 	})
-	if err == nil && !hasID {
+	if err == nil && !hasID && open != nil {
 		err = badLine("it has no content_id")
 	}
 	if err == nil && early.Len() > 0 {

@@ -178,6 +178,8 @@ func routes() []*route {
 			access: reads(auth.GitRead), op: answers(http.StatusOK, (*call).grep)},
 		{name: "commits.pack", method: post, once: true, legacy: "repos/commit-pack", path: "repos/{r}/commit-pack", commits: true,
 			access: writes(auth.GitWrite), op: receives[api.CommitPack](http.StatusCreated, (*call).commitPack)},
+		{name: "commits.patch", method: post, once: true, legacy: "repos/diff-commit", path: "repos/{r}/diff-commit", commits: true,
+			access: writes(auth.GitWrite), op: receives[api.CommitDiffStream](http.StatusCreated, (*call).commitPatch)},
 		{name: "commits.restore", method: post, once: true, legacy: "repos/restore-commit", path: "repos/{r}/restore-commit", commits: true,
 			access: writes(auth.GitWrite), op: answers(http.StatusCreated, (*call).restoreCommit)},
 		{name: "commits.reset", method: post, once: true, legacy: "repos/reset-commits", path: "repos/{r}/reset-commits", commits: true,

@@ -87,6 +87,7 @@ var samples = map[string][]sample{
 	"commits.get":   {{query: "ref=main~1"}, {query: "sha=v1"}, {query: "ref=session&ephemeral=true"}},
 	"commits.diff":  {{query: "ref=main"}, {query: "sha=old&gitApplyCompatible=true"}, {query: "ref=session&ref_is_ephemeral=true&base_ref=main&path=s"}},
 	"branches.diff": {{query: "branch=session&ephemeral=true"}, {query: "branch=main&base=old&path=README.md&path=src"}},
+	"commits.patch": {{body: patchBody(nil, "--- a/README.md\n+++ b/README.md\n@@ -1 +1,2 @@\n hello again\n+more\n")}},
 	"commits.restore": {
 		{body: `{"metadata":{"target_branch":"main","base_ref":"HEAD~1","author":{"name":"a","email":"e"}}}`},
 		{body: `{"metadata":{"target_branch":"session","ephemeral":true,"base_ref":"HEAD^","author":{"name":"a","email":"e"}}}`},

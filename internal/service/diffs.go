@@ -32,3 +32,12 @@ func (s *Service) Restore(ctx context.Context, a *Access, req repo.RestoreReques
 	}
 	return s.Engine.Restore(ctx, a.Writer("POST restore-commit"), v, req)
 }
+
+// CommitPatch makes a commit of a patch.
+func (s *Service) CommitPatch(ctx context.Context, a *Access, req repo.CommitRequest, p *repo.Patch) (repo.CommitResult, error) {
+	v, err := s.View(ctx, a)
+	if err != nil {
+		return repo.CommitResult{}, err
+	}
+	return s.Engine.CommitPatch(ctx, a.Writer("POST diff-commit"), v, req, p)
+}

@@ -179,6 +179,7 @@ type Command struct {
 	In        io.ReadSeeker // nil is empty; it is read from its beginning
 	Timeout   time.Duration
 	MaxOutput int64
+	MaxMemory int64
 }
 
 // Output takes what git writes. It is reset when git has to run again.
@@ -201,7 +202,7 @@ func (t *Task) Run(ctx context.Context, git *gitcmd.Git, c Command, out Output) 
 			return err
 		}
 		out.Reset()
-		run := gitcmd.Command{Name: c.Name, Options: c.Options, Args: c.Args, Out: out, Timeout: c.Timeout, MaxOutput: c.MaxOutput}
+		run := gitcmd.Command{Name: c.Name, Options: c.Options, Args: c.Args, Out: out, Timeout: c.Timeout, MaxOutput: c.MaxOutput, MaxMemory: c.MaxMemory}
 		if c.In != nil {
 			if _, err := c.In.Seek(0, io.SeekStart); err != nil {
 				return fmt.Errorf("read what git is given: %w", err)
