@@ -153,6 +153,16 @@ func (m *Matcher) Match(path string, dir, within bool) Verdict {
 	return Skip
 }
 
+// Verdict is Match for a path whose parents are not skipped, without knowing
+// whether one of them was taken.
+func (m *Matcher) Verdict(path string, dir bool) Verdict {
+	within := len(m.include) == 0
+	for i := 0; !within && i < len(path); i++ {
+		within = path[i] == '/' && m.Match(path[:i], true, false) == Take
+	}
+	return m.Match(path, dir, within)
+}
+
 // last reports whether the last of ps that matches is not negated.
 func last(ps []pattern, path, base string, dir bool) bool {
 	for i := len(ps) - 1; i >= 0; i-- {

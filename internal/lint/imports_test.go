@@ -19,6 +19,8 @@ var layers = map[string][]string{
 	"internal/fsx":               {},
 	"internal/chunk":             {},
 	"internal/tree":              {},
+	"internal/ignore":            {},
+	"internal/workspace":         {"internal/chunk", "internal/tree", "internal/ignore"},
 	"internal/git/object":        {},
 	"internal/git/refname":       {},
 	"internal/git/pktline":       {},

@@ -11,7 +11,8 @@ import (
 )
 
 // Source gives objects by their digests. It need not be trusted: what it gives is
-// checked by those who read it through this package.
+// checked by those who read it through this package. It may be used at the same
+// time.
 type Source interface {
 	// Get calls fn for each of digests, in any order but not at the same time;
 	// b is valid during the call only. Digests that it does not have end in a
@@ -87,6 +88,9 @@ type Node struct {
 	page    bool
 	depth   int
 }
+
+// Page reports whether the node is one page of a large directory.
+func (n Node) Page() bool { return n.page }
 
 // NodeOf returns the node of a directory's entry at path.
 func NodeOf(path string, e *Entry) Node {

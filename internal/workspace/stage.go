@@ -1,0 +1,429 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cairnstate/cairn/internal/ignore"
+	"github.com/cairnstate/cairn/internal/tree"
+	"golang.org/x/sys/unix"
+)
+
+// A batch of small files is fetched with one request.
+const (
+	batchFiles = 256
+	batchBytes = 4 << 20
+)
+
+// stagedFile is where the first name of a file with several was written.
+type stagedFile struct {
+	root *liveRoot
+	rel  string // in the staging directory
+}
+
+// heldDir is an open directory that is closed when the last file in it is done.
+type heldDir struct {
+	fd   int
+	refs atomic.Int32
+}
+
+func (d *heldDir) release() {
+	if d.refs.Add(-1) == 0 {
+		unix.Close(d.fd)
+	}
+}
+
+// fileJob is a file to be written into a staging directory.
+type fileJob struct {
+	target
+	dir   *heldDir
+	name  string
+	rel   string // in the staging directory
+	entry tree.Entry
+	group *group
+}
+
+// stager fills the staging directories.
+type stager struct {
+	*restore
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	jobs   chan []fileJob
+	batch  []fileJob
+	bytes  uint64
+	mu     sync.Mutex // guards out
+}
+
+// stage fetches everything that will be put in place. An error leaves staging
+// directories, which unstage removes, and nothing else.
+func (r *restore) stage() error {
+	if err := r.makeStaging(); err != nil {
+		return err
+	}
+	s := &stager{restore: r, jobs: make(chan []fileJob)}
+	s.ctx, s.cancel = context.WithCancelCause(r.ctx)
+	defer s.cancel(nil)
+	var wg sync.WaitGroup
+	for range r.opts.Workers {
+		wg.Go(func() {
+			for jobs := range s.jobs {
+				if err := s.write(jobs); err != nil {
+					s.cancel(err)
+				}
+				for _, j := range jobs {
+					j.dir.release()
+				}
+			}
+		})
+	}
+	err := s.all()
+	close(s.jobs)
+	wg.Wait()
+	for _, j := range s.batch {
+		j.dir.release()
+	}
+	if cause := context.Cause(s.ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// makeStaging makes the roots that do not exist and their staging directories.
+func (r *restore) makeStaging() error {
+	for _, root := range r.roots {
+		if root.fd < 0 {
+			if err := r.do("create the root", root.Path, func() error { return os.MkdirAll(root.Path, 0o755) }); err != nil {
+				return err
+			}
+			fd, err := openDir(unix.AT_FDCWD, root.Path)
+			if err != nil {
+				return err
+			}
+			root.fd = fd
+		}
+	}
+	for _, op := range r.ops {
+		root := op.root
+		if root.staging != "" {
+			continue
+		}
+		if err := r.writable(root.fd); err != nil {
+			return err
+		}
+		name := StagingName + rand.Text()
+		if err := r.do("create", path.Join(root.Path, name), func() error { return unix.Mkdirat(root.fd, name, 0o700) }); err != nil {
+			return err
+		}
+		root.staging = name
+		fd, err := openDir(root.fd, name)
+		if err != nil {
+			return err
+		}
+		root.stageFD = fd
+	}
+	return nil
+}
+
+// unstage removes the staging directories.
+func (r *restore) unstage() error {
+	var errs []error
+	for _, root := range r.roots {
+		if root.staging != "" {
+			errs = append(errs, r.removeAll(root.fd, root.staging, root.staging))
+			root.staging = ""
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *stager) all() error {
+	for i, op := range s.ops {
+		op.staged = strconv.Itoa(i)
+		switch op.entry.Type {
+		case tree.Directory:
+			if err := s.do("create", op.path, func() error { return unix.Mkdirat(op.root.stageFD, op.staged, 0o700) }); err != nil {
+				return err
+			}
+			s.metas = append(s.metas, dirMeta{op.target, op.entry})
+			if err := s.fill(op); err != nil {
+				return err
+			}
+		default:
+			fd, err := openDir(op.root.stageFD, ".")
+			if err != nil {
+				return err
+			}
+			d := &heldDir{fd: fd}
+			d.refs.Store(1)
+			err = s.add(fileJob{op.target, d, op.staged, op.staged, op.entry, op.group})
+			d.release()
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return s.flush()
+}
+
+// fill stages what lies in a directory that is not there.
+func (s *stager) fill(op *placing) error {
+	return tree.Walk(s.ctx, s.src, []tree.Node{tree.NodeOf(op.path, &op.entry)}, func(dir tree.Node, entries []tree.Entry, descend func(*tree.Entry)) error {
+		rel := op.staged + dir.Path[len(op.path):]
+		fd, err := walkDown(op.root.stageFD, rel)
+		if err != nil {
+			return err
+		}
+		held := &heldDir{fd: fd}
+		held.refs.Store(1)
+		defer held.release()
+		for i := range entries {
+			e := &entries[i]
+			t := target{op.root, dir.Path + "/" + e.Name}
+			if s.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
+				continue
+			}
+			if e.Type != tree.Directory {
+				if err := s.add(fileJob{t, held, e.Name, rel + "/" + e.Name, *e, s.groups[t.path]}); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := s.do("create", t.path, func() error { return unix.Mkdirat(fd, e.Name, 0o700) }); err != nil {
+				return err
+			}
+			s.metas = append(s.metas, dirMeta{t, *e})
+			descend(e)
+		}
+		return nil
+	})
+}
+
+func (s *stager) add(j fileJob) error {
+	j.dir.refs.Add(1)
+	s.batch = append(s.batch, j)
+	if s.bytes += j.entry.Content.Size; len(s.batch) >= batchFiles || s.bytes >= batchBytes {
+		return s.flush()
+	}
+	return nil
+}
+
+func (s *stager) flush() error {
+	if len(s.batch) == 0 {
+		return nil
+	}
+	select {
+	case s.jobs <- s.batch:
+		s.batch, s.bytes = nil, 0
+		return nil
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
+	}
+}
+
+// write writes some files. Those of one chunk are fetched together.
+func (s *stager) write(jobs []fileJob) error {
+	byDigest := map[tree.Digest][]*fileJob{}
+	var digests []tree.Digest
+	for i := range jobs {
+		j := &jobs[i]
+		switch {
+		case s.ctx.Err() != nil:
+			return context.Cause(s.ctx)
+		case j.entry.Type == tree.Symlink:
+			if err := s.writeLink(j); err != nil {
+				return err
+			}
+		case j.group != nil:
+			if err := s.writeShared(j); err != nil {
+				return err
+			}
+		case j.entry.Content.Chunked || j.entry.Content.Size == 0:
+			if err := s.writeParts(j); err != nil {
+				return err
+			}
+		default:
+			d := j.entry.Content.Digest
+			if byDigest[d] == nil {
+				digests = append(digests, d)
+			}
+			byDigest[d] = append(byDigest[d], j)
+		}
+	}
+	if len(digests) == 0 {
+		return nil
+	}
+	return tree.Fetch(s.ctx, s.src.src, digests, func(d tree.Digest, b []byte) error {
+		for _, j := range byDigest[d] {
+			if uint64(len(b)) != j.entry.Content.Size {
+				return fmt.Errorf("%q has %d bytes and its entry says %d: %w", j.path, len(b), j.entry.Content.Size, tree.ErrInvalid)
+			}
+			w, err := s.create(j)
+			if err != nil {
+				return err
+			}
+			if err := w.end(w.write(b, 0)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// writeShared writes a file with several names once and links the others to it.
+func (s *stager) writeShared(j *fileJob) error {
+	g := j.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.first != nil {
+		dir, name := split(g.first.rel)
+		fd, err := walkDown(g.first.root.stageFD, dir)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		err = s.do("link", j.path, func() error { return unix.Linkat(fd, name, j.dir.fd, j.name, 0) })
+		if !errors.Is(err, unix.EXDEV) {
+			return err
+		}
+		s.leave(j.path, "a hard link to another file system")
+	}
+	if err := s.writeParts(j); err != nil {
+		return err
+	}
+	if g.first == nil {
+		g.first = &stagedFile{j.root, j.rel}
+	}
+	return nil
+}
+
+// writeParts writes a file chunk by chunk.
+func (s *stager) writeParts(j *fileJob) error {
+	parts, err := tree.Parts(s.ctx, s.src.src, j.entry.Content)
+	if err != nil {
+		return err
+	}
+	w, err := s.create(j)
+	if err != nil {
+		return err
+	}
+	h, at := sha256.New(), uint64(0)
+	for _, p := range parts {
+		err = tree.Fetch(s.ctx, s.src.src, []tree.Digest{p.Digest}, func(_ tree.Digest, b []byte) error {
+			if uint64(len(b)) != p.Length {
+				return fmt.Errorf("a chunk of %q has %d bytes and its recipe says %d: %w", j.path, len(b), p.Length, tree.ErrInvalid)
+			}
+			h.Write(b)
+			return w.write(b, at)
+		})
+		if err != nil {
+			break
+		}
+		at += p.Length
+	}
+	if err == nil && len(parts) > 0 && tree.Digest(h.Sum(nil)) != j.entry.Content.Sum {
+		err = fmt.Errorf("the chunks of %q are not those of its sum: %w", j.path, tree.ErrInvalid)
+	}
+	return w.end(err)
+}
+
+func (s *stager) leave(path, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.out.LeftOut.add(path, reason)
+}
+
+func (s *stager) writeLink(j *fileJob) error {
+	text, filled := fillString(j.entry.Target, j.entry.Redactions, s.opts.Secrets)
+	if !filled {
+		s.leave(j.path, ReasonRedacted)
+		return nil
+	}
+	if err := s.do("create", j.path, func() error { return unix.Symlinkat(text, j.dir.fd, j.name) }); err != nil {
+		return err
+	}
+	return s.setMeta(j.dir.fd, j.name, -1, j.path, &j.entry, s.leave)
+}
+
+// fileWriter is a file under way.
+type fileWriter struct {
+	s      *stager
+	j      *fileJob
+	fd     int
+	mask   mask
+	filled bool
+}
+
+func (s *stager) create(j *fileJob) (*fileWriter, error) {
+	w := &fileWriter{s: s, j: j}
+	err := s.do("create", j.path, func() (err error) {
+		w.fd, err = unix.Openat(j.dir.fd, j.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if w.filled = fillIn(j.entry.Redactions, s.opts.Secrets, func(uint64, string) {}); !w.filled {
+		s.leave(j.path, ReasonRedacted)
+	} else {
+		w.mask = newMask(j.entry.Redactions)
+	}
+	return w, nil
+}
+
+// write writes b at its place, but for holes, which must be zeros.
+func (w *fileWriter) write(b []byte, at uint64) error {
+	if len(w.mask.ranges) > 0 {
+		b = append([]byte(nil), b...)
+		w.mask.fill(b, at, w.s.opts.Secrets)
+	}
+	from := at
+	for _, h := range w.j.entry.Holes {
+		start, end := max(h.Offset, at), min(h.Offset+h.Length, at+uint64(len(b)))
+		if start >= end {
+			continue
+		}
+		if uint64(bytes.Count(b[start-at:end-at], []byte{0})) != end-start {
+			return fmt.Errorf("%q has data where its entry has a hole: %w", w.j.path, tree.ErrInvalid)
+		}
+		if err := w.pwrite(b[from-at:start-at], from); err != nil {
+			return err
+		}
+		from = end
+	}
+	return w.pwrite(b[from-at:], from)
+}
+
+func (w *fileWriter) pwrite(b []byte, at uint64) error {
+	for len(b) > 0 {
+		n := 0
+		if err := w.s.do("write", w.j.path, func() (err error) {
+			n, err = unix.Pwrite(w.fd, b, int64(at))
+			return err
+		}); err != nil {
+			return err
+		}
+		b, at = b[n:], at+uint64(n)
+	}
+	return nil
+}
+
+// end closes the file, with its metadata unless err is one.
+func (w *fileWriter) end(err error) error {
+	e := &w.j.entry
+	if err == nil && len(e.Holes) > 0 {
+		err = w.s.do("write", w.j.path, func() error { return unix.Ftruncate(w.fd, int64(e.Content.Size)) })
+	}
+	if err == nil {
+		err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, w.s.leave)
+	}
+	return errors.Join(err, unix.Close(w.fd))
+}
