@@ -3,19 +3,12 @@ package clients_test
 import (
 	"bytes"
 	"crypto"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -107,31 +100,14 @@ func TestBehaviours(t *testing.T) {
 // refPolicies pushes with tokens of every kind of key, which the org has without a
 // kid; one token names a kid that nobody knows.
 func refPolicies(s service) {
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, edKey, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	rsaKey, edKey := keys(s.t)
 	for name, row := range map[string]struct {
 		kid string
 		key crypto.Signer
 	}{"RS256 with an unknown kid": {"dev-key-001", rsaKey}, "EdDSA": {"", edKey}} {
 		s.t.Run(name, func(t *testing.T) {
 			s := s.in(t)
-			public, err := x509.MarshalPKIXPublicKey(row.key.Public())
-			if err != nil {
-				t.Fatal(err)
-			}
-			file := filepath.Join(t.TempDir(), "public.pem")
-			if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.Operate("org", "key", "add", harness.Org, "--public-key", file); err != nil {
-				t.Fatal(err)
-			}
+			register(t, s.Server, row.key)
 			repo := "sdk-ref-policies-" + strings.ToLower(name[:2])
 			token := func(p policy.List) string {
 				now := time.Now().Unix()

@@ -1,7 +1,13 @@
 package clients_test
 
 import (
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"maps"
 	"os"
 	"os/exec"
@@ -53,9 +59,13 @@ func contract(t *testing.T, program *exec.Cmd) {
 	t.Helper()
 	host := upstream(t)
 	s := harness.Serve(t, harness.Options{TLS: true, Args: []string{"--allow-host", host, "--upstream-plain", host}})
+	limited := harness.Serve(t, harness.Options{Args: []string{"--rate-limit", "1"}})
+	rsaKey, edKey := keys(t)
 	ca := filepath.Join(filepath.Dir(s.Bundle()), "ca.pem")
 	program.Dir = t.TempDir()
 	program.Env = slices.Concat(harness.GitEnv(program.Dir), published(t, s), []string{
+		"LIMITED_API_BASE_URL=" + limited.URL, "LIMITED_PRIVATE_KEY=" + privateKey(t, limited),
+		"RSA_PRIVATE_KEY=" + register(t, s, rsaKey), "ED25519_PRIVATE_KEY=" + register(t, s, edKey),
 		"UPSTREAM_HOST=" + host, "ROUTES=" + strings.Join(legacyRoutes(t), " "),
 		"SSL_CERT_FILE=" + ca, "GIT_SSL_CAINFO=" + ca, // alone, because every process reads it
 	})
@@ -82,6 +92,41 @@ func contract(t *testing.T, program *exec.Cmd) {
 	if methods == 0 {
 		t.Error("no method was called")
 	}
+}
+
+// keys makes keys of the kinds that no server makes for an org.
+func keys(t *testing.T) (*rsa.PrivateKey, ed25519.PrivateKey) {
+	t.Helper()
+	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rsaKey, edKey
+}
+
+// register makes a key one of the org's, without a kid, and returns it as PEM.
+func register(t *testing.T, s *harness.Server, key crypto.Signer) string {
+	t.Helper()
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "public.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Operate("org", "key", "add", harness.Org, "--public-key", file); err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
 // upstream serves the repository team/app with a branch trunk, and returns the

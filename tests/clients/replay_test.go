@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
@@ -156,6 +157,9 @@ func (r *replay) call(t *testing.T, s step) harness.Answer {
 	if a.Status != s.status {
 		t.Fatalf("%s %s: %d, want %d: %s", s.method, s.path, a.Status, s.status, a.Body)
 	}
+	if strings.HasPrefix(a.Header.Get("Content-Type"), "application/json") {
+		decodes(t, a.Body)
+	}
 	for key := range strings.FieldsSeq(s.keys) {
 		if at(a, key) == nil {
 			t.Errorf("%s is not in %s", key, a.Body)
@@ -165,6 +169,45 @@ func (r *replay) call(t *testing.T, s step) harness.Answer {
 		s.check(t, a)
 	}
 	return a
+}
+
+// times are the members that are times; clients read whole seconds in UTC.
+var times = []string{"created_at", "date", "author_time", "committer_time"}
+
+// decodes checks what every client's decoder asks of any answer: integers, whole
+// seconds, and no null.
+func decodes(t *testing.T, body []byte) {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	var answer any
+	if err := dec.Decode(&answer); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	var walk func(name string, v any)
+	walk = func(name string, v any) {
+		switch x := v.(type) {
+		case map[string]any:
+			for k, v := range x {
+				walk(k, v)
+			}
+		case []any:
+			for _, v := range x {
+				walk(name, v)
+			}
+		case json.Number:
+			if _, err := x.Int64(); err != nil {
+				t.Errorf("%s is %s, not an integer", name, x)
+			}
+		case string:
+			if at, err := time.Parse("2006-01-02T15:04:05Z", x); slices.Contains(times, name) && (err != nil || at.IsZero()) {
+				t.Errorf("%s is %q", name, x)
+			}
+		case nil:
+			t.Errorf("%s is null in %s", name, body)
+		}
+	}
+	walk("the answer", answer)
 }
 
 // refused checks the shape of a refusal: APIError, or RefUpdateError for what makes
@@ -238,6 +281,8 @@ func (r *replay) repositories() {
 		body: `{"base_repo":{"provider":"code","owner":"acme","name":"owner/name","operation":"fork","auth":{"token":"` + source + `"}}}`})
 	r.do(step{name: "CreateRepo (sync)", method: "POST", path: "repos", scopes: own, claim: "owner/mirror", status: 201, keys: "repo_id",
 		body: `{"base_repo":{"provider":"gitea","owner":"team","name":"app","operation":"sync","upstream_host":"` + r.host + `"},"default_branch":"trunk"}`})
+	r.do(step{name: "CreateRepo (snapshot of nothing)", method: "POST", path: "repos", scopes: own, claim: "owner/snapshot", status: 404,
+		body: snapshot(source)})
 	r.do(step{name: "ListRepos", method: "GET", path: "repos?limit=1&q=name", scopes: ofOrg, claim: "org", status: 200,
 		keys: "repos.0.repo_id repos.0.url repos.0.repo_name repos.0.default_branch repos.0.created_at has_more"})
 	found := r.do(step{name: "FindOne", method: "GET", path: r.pick("repo", "repos/owner%2Fname"), scopes: read, status: 200,
@@ -262,6 +307,12 @@ func (r *replay) pack(metadata, path, content string) []string {
 		`{"metadata":{` + metadata + `,"author":{"name":"a","email":"a@example.com"},"files":[{"path":"` + path + `","content_id":"c","operation":"upsert","mode":"100644"}]}}`,
 		`{"blob_chunk":{"content_id":"c","data":"` + base64.StdEncoding.EncodeToString([]byte(content)) + `","eof":true}}`,
 	}
+}
+
+// snapshot asks for a repository with one commit, which holds the tree of a commit of
+// the replayed one.
+func snapshot(token string) string {
+	return `{"base_repo":{"provider":"code.storage","owner":"acme","name":"owner/name","operation":"snapshot","ref":"main~1","auth":{"token":"` + token + `"}},"initial_commit":{"message":"begin","author":{"name":"a","email":"e@x"}}}`
 }
 
 // acked are the members that the answer to a commit has.
@@ -377,6 +428,8 @@ func (r *replay) merging() {
 }
 
 func (r *replay) end() {
+	r.do(step{name: "CreateRepo (snapshot)", method: "POST", path: "repos", scopes: own, claim: "owner/snapshot", status: 201, keys: "repo_id",
+		body: snapshot(r.s.Token(harness.Grant{Repo: replayed, Scopes: read}))})
 	mirror := func(path string) string { return strings.Replace(path, "owner%2Fname", "owner%2Fmirror", 1) }
 	r.do(step{name: "PullUpstream", method: "POST", path: mirror(r.g.repo + "/pull-upstream"), scopes: write, claim: "owner/mirror", status: 202, keys: "message"})
 	r.do(step{name: "PullUpstream (ref)", method: "POST", path: mirror(r.g.repo + "/pull-upstream"), scopes: write, claim: "owner/mirror", body: `{"ref":"trunk"}`, status: 202, keys: "message"})

@@ -49,17 +49,23 @@ func output(t *testing.T, cmd *exec.Cmd) string {
 	return strings.TrimSpace(string(out))
 }
 
-// published is the environment of the published SDK: a server with TLS, and both
-// base URLs.
-func published(t *testing.T, s *harness.Server) []string {
+// privateKey is the private key of a server's org, as PEM.
+func privateKey(t *testing.T, s *harness.Server) string {
 	t.Helper()
 	key, err := os.ReadFile(s.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(key)
+}
+
+// published is the environment of the published SDK: a server with TLS, and both
+// base URLs.
+func published(t *testing.T, s *harness.Server) []string {
+	t.Helper()
 	_, host, _ := strings.Cut(s.URL, "://")
 	return []string{
-		"PIERRE_PRIVATE_KEY=" + string(key), "API_BASE_URL=" + s.URL, "STORAGE_BASE_URL=" + host,
+		"PIERRE_PRIVATE_KEY=" + privateKey(t, s), "API_BASE_URL=" + s.URL, "STORAGE_BASE_URL=" + host,
 		"NODE_EXTRA_CA_CERTS=" + s.Bundle(), "GIT_SSL_CAINFO=" + s.Bundle(),
 	}
 }

@@ -7,7 +7,7 @@ import { commits } from './contract/commits.mjs';
 import { reading } from './contract/reading.mjs';
 import { refs } from './contract/refs.mjs';
 import { repos } from './contract/repos.mjs';
-import { api, fixture, fresh, holder, store, stranger, update } from './contract/world.mjs';
+import { api, fixture, fresh, holder, limited, store, stranger, update } from './contract/world.mjs';
 
 const rows = { ...client, ...repos, ...reading, ...refs, ...commits };
 const routes = new Set(process.env.ROUTES.split(' '));
@@ -28,19 +28,27 @@ function everyMethod() {
 
 // general are the failures of every method that asks about a repository.
 function general(row) {
-  const update401 = { api: api(401), update: update('unauthorized') }[row.kind ?? 'api'];
-  const update403 = { api: api(403), update: update('forbidden') }[row.kind ?? 'api'];
-  const update404 = { api: api(404), update: update('not_found') }[row.kind ?? 'api'];
+  const labels = { 401: 'unauthorized', 403: 'forbidden', 404: 'not_found', 429: 'unavailable' };
+  const refused = (status) => (row.kind === 'update' ? update(labels[status]) : api(status));
   const as = async (scopes, exp) => {
     const { repo } = await fixture();
     return (await holder({ repo: repo.id, scopes, ...(exp ? { exp } : {}) })).repo({ id: repo.id });
   };
   return {
-    'an unknown key': [update401, async () => row.call(stranger.repo({ id: (await fixture()).repo.id }))],
-    'an expired token': [update401, async () => row.call(await as(['git:read', 'git:write'], Math.floor(Date.now() / 1000) - 3600))],
-    'the scope is missing': [update403, async () => row.call(await as(['org:read']))],
-    'no repository': [update404, () => row.call(store.repo({ id: 'team/absent' }))],
-    'a deleted repository': [update404, async () => {
+    'an unknown key': [refused(401), async () => row.call(stranger.repo({ id: (await fixture()).repo.id }))],
+    'an expired token': [refused(401), async () => row.call(await as(['git:read', 'git:write'], Math.floor(Date.now() / 1000) - 3600))],
+    'the scope is missing': [refused(403), async () => row.call(await as(['org:read']))],
+    'no repository': [refused(404), () => row.call(store.repo({ id: 'team/absent' }))],
+    'too many requests': [refused(429), async () => {
+      for (;;) {
+        try {
+          await row.call(limited.repo({ id: 'team/absent' }));
+        } catch (err) {
+          if (err.status !== 404 && err.reason !== 'not_found') throw err;
+        }
+      }
+    }],
+    'a deleted repository': [refused(404), async () => {
       const repo = await fresh();
       await store.deleteRepo({ id: repo.id });
       return row.call(repo);

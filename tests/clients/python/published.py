@@ -18,7 +18,7 @@ from contract.commits import COMMITS
 from contract.reading import READING
 from contract.refs import REFS
 from contract.repos import REPOS
-from contract.world import STORE, STRANGER, fixture, fresh, holder
+from contract.world import LIMITED, STORE, STRANGER, fixture, fresh, holder
 
 ROWS = {**CLIENT, **REPOS, **READING, **REFS, **COMMITS}
 ROUTES = set(os.environ["ROUTES"].split(" "))
@@ -39,7 +39,7 @@ def every_method():
 
 def general(row):
     """The failures of every method that asks about a repository."""
-    by_code = {401: "unauthorized", 403: "forbidden", 404: "not_found"}
+    by_code = {401: "unauthorized", 403: "forbidden", 404: "not_found", 429: "unavailable"}
 
     def expect(code):
         return row.kind(by_code[code]) if row.kind.__name__ == "update" else row.kind(code)
@@ -54,6 +54,17 @@ def general(row):
     async def absent():
         await row.call(STORE.repo(id="team/absent"))
 
+    async def too_often():
+        not_found = expect(404)
+        while True:
+            try:
+                await row.call(LIMITED.repo(id="team/absent"))
+            except Exception as err:
+                try:
+                    not_found(err)
+                except AssertionError:
+                    raise err from None
+
     async def deleted():
         repo = await fresh()
         await STORE.delete_repo(id=repo.id)
@@ -64,6 +75,7 @@ def general(row):
         "an expired token": (expect(401), by(None, scopes=["git:read", "git:write"], exp=int(time.time()) - 3600)),
         "the scope is missing": (expect(403), by(None, scopes=["org:read"])),
         "no repository": (expect(404), absent),
+        "too many requests": (expect(429), too_often),
         "a deleted repository": (expect(404), deleted),
     }
 

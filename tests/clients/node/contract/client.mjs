@@ -5,7 +5,7 @@ import { createHmac } from 'node:crypto';
 import { mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { ApiError, CodeStorage, GitStorage, OP_NO_PUSH, RefUpdateError, createClient, encodeRefsClaim, parseSignatureHeader, validateWebhook, validateWebhookSignature } from '@pierre/storage';
-import { closed, fixture, history, holder, key, plain, store, urls } from './world.mjs';
+import { author, closed, fixture, history, holder, key, plain, store, urls } from './world.mjs';
 
 const git = (...args) => execFileSync('git', args, { stdio: ['ignore', 'pipe', 'pipe'] }).toString();
 const heads = (url) => git('ls-remote', '--heads', url).split('\n').filter(Boolean).map((l) => l.split('\trefs/heads/')[1]);
@@ -28,6 +28,15 @@ const now = () => {
 
 const construct = {
   works: {
+    async 'with a slash after the URL, with another fetch'() {
+      const { repo } = await fixture();
+      let asked = 0;
+      const other = new GitStorage({ key, ...urls, apiBaseUrl: `${urls.apiBaseUrl}/`, fetch: (...args) => { asked++; return fetch(...args); } });
+      assert.equal((await other.findOne({ id: repo.id })).defaultBranch, 'main');
+      const made = await history();
+      await other.repo({ id: made.repo.id }).createCommit({ targetBranch: 'main', commitMessage: 'x', author }).addFileFromString('x', 'x').send();
+      assert.equal(asked, 2);
+    },
     async 'with a key, with a token'() {
       const { repo } = await fixture();
       assert.equal(new GitStorage({ key, ...urls }).getConfig().name, 'acme');

@@ -1,6 +1,7 @@
 // Commits in every form.
 import assert from 'node:assert/strict';
-import { api, author, closed, commit, fixture, fresh, history, nobody, plain, sha, update, zero } from './world.mjs';
+import { OP_VERIFY_SIG } from '@pierre/storage';
+import { author, closed, fixture, fresh, history, nobody, plain, sha, stranger, update, zero } from './world.mjs';
 
 const begin = (repo, options = {}) => repo.createCommit({ targetBranch: 'main', commitMessage: 'Change', author, ...options });
 const text = async (repo, path, options) => (await repo.getFileStream({ path, ...options })).text();
@@ -176,6 +177,8 @@ export const commits = {
       'a bad branch name': [update('invalid'), async () => begin((await fixture()).repo, { targetBranch: 'a..b' }).addFileFromString('x', 'x').send()],
       'a bad guard': [update('invalid'), async () => begin((await fixture()).repo, { expectedHeadSha: 'abc' }).addFileFromString('x', 'x').send()],
       'a policy': [update('forbidden', /denied by policy/), async () => begin((await fixture()).repo, { refPolicies: closed }).addFileFromString('x', 'x').send()],
+      'a policy that wants signatures': [update('forbidden'), async () => begin((await fixture()).repo, { refPolicies: [{ pattern: 'main', ops: [OP_VERIFY_SIG] }] }).addFileFromString('x', 'x').send()],
+      'an unknown key, with much to send': [update('unauthorized'), async () => begin(stranger.repo({ id: (await fixture()).repo.id })).addFile('large', new Uint8Array(20 << 20)).send()],
       'twice': [plain(/reused/), async () => {
         const builder = begin(await fresh()).addFileFromString('a', 'a');
         await builder.send();

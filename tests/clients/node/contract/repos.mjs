@@ -1,7 +1,7 @@
 // Repositories, their upstreams and credentials.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { api, author, commit, fixture, fresh, history, holder, names, nobody, pages, plain, closed, store, stranger, until, update } from './world.mjs';
+import { api, commit, fixture, fresh, history, holder, names, nobody, pages, plain, closed, store, stranger, until } from './world.mjs';
 
 const upstream = { provider: 'gitea', owner: 'team', name: 'app', upstreamHost: process.env.UPSTREAM_HOST, defaultBranch: 'trunk' };
 const follow = () => fresh({ baseRepo: upstream });

@@ -75,6 +75,22 @@ async def construct():
     assert "main" in heads(await one.get_remote_url())
 
 
+async def every_key():
+    """Each kind of key makes the client sign differently."""
+    for name, algorithm in (("RSA_PRIVATE_KEY", "RS256"), ("ED25519_PRIVATE_KEY", "EdDSA")):
+        store = GitStorage({"key": os.environ[name], **URLS})
+        url = await store.repo(id=(await fixture()).repo.id).get_remote_url(ttl=60)
+        assert jwt.get_unverified_header(url.split(":")[2].split("@")[0])["alg"] == algorithm
+        assert "main" in heads(url)
+        assert await store.find_one(id=(await fixture()).repo.id)
+
+
+async def slash():
+    store = GitStorage({"key": KEY, **URLS, "api_base_url": URLS["api_base_url"] + "/"})
+    repo = await store.find_one(id=(await fixture()).repo.id)
+    assert (await repo.list_files())["paths"]
+
+
 async def properties():
     repo = await fresh()
     assert repo.id.startswith("contract/") and repo.default_branch == "main" and repo.created_at
@@ -147,7 +163,7 @@ async def bad_key():
 
 
 CLIENT = {
-    "GitStorage": Row({"with a token": construct}, {"no name": (plain("name"), constructing(key=KEY)), "no key": (plain("key or a token"), constructing(name="acme"))}),
+    "GitStorage": Row({"with a token": construct, "with every kind of key": every_key, "with a slash after the URL": slash}, {"no name": (plain("name"), constructing(key=KEY)), "no key": (plain("key or a token"), constructing(name="acme"))}),
     "create_client": Row({"makes one": config}),
     "GitStorage.get_config": Row({"both URLs": config}),
     "GitStorage.get_default_api_base_url": Row({"by name": defaults}),

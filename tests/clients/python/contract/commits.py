@@ -2,10 +2,11 @@
 
 import asyncio
 
+from pierre_storage import OP_VERIFY_SIG
 from pierre_storage.types import GitFileMode
 
 from .reading import content, text
-from .world import AUTHOR, BOT, CLOSED, NOBODY, ZERO, RefUpdateError, Row, commit, fixture, fresh, history, is_sha, moved, names, plain, update
+from .world import AUTHOR, BOT, CLOSED, NOBODY, STRANGER, ZERO, RefUpdateError, Row, commit, fixture, fresh, history, is_sha, moved, names, plain, update
 
 
 def begin(repo, **options):
@@ -118,6 +119,10 @@ async def add_after_send():
     builder.add_file("b", "b")
 
 
+async def much():
+    await begin(STRANGER.repo(id=(await fixture()).repo.id)).add_file("large", bytes(20 << 20)).send()
+
+
 async def nothing_to_do():
     await begin((await fixture()).repo).add_file("src/deep/util.js", "export const a = 1;\n").send()
 
@@ -227,6 +232,8 @@ COMMITS = {
         "a bad branch name": (update("invalid"), sending(target_branch="a..b")),
         "a bad guard": (update("invalid"), sending(expected_head_sha="abc")),
         "a policy": (update("forbidden", "denied by policy"), sending(ref_policies=CLOSED)),
+        "a policy that wants signatures": (update("forbidden"), sending(ref_policies=[{"pattern": "main", "ops": [OP_VERIFY_SIG]}])),
+        "an unknown key, with much to send": (update("unauthorized"), much),
         "twice": (plain("reused"), send_twice),
     }, call=lambda repo: begin(repo).add_file("x", "x").send(), kind=update),
     "Repo.create_commit_from_diff": Row({"a patch, upon a base": from_diff, "what get_commit_diff gives": from_commit_diff}, {

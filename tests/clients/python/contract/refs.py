@@ -1,6 +1,7 @@
 """Branches, tags, notes and merges."""
 
 from .reading import asks
+from .repos import UPSTREAM
 from .world import AUTHOR, BOT, CLOSED, FORWARD, NOBODY, Row, commit, fixture, fresh, history, is_sha, moved, names, pages, plain, status, update, worded
 
 
@@ -13,6 +14,10 @@ async def branches():
     assert [b["name"] for b in await pages(h.repo.list_branches, "branches")] == ["main", "feature"]
     assert [b["name"] for b in (await h.repo.list_branches(cursor=listed[0]["cursor"]))["branches"]] == ["feature"]
     assert await (await fresh()).list_branches() == {"branches": [], "next_cursor": None, "has_more": False}
+
+
+async def syncing():
+    await (await fresh(base_repo={**UPSTREAM, "name": "absent"})).list_branches()
 
 
 async def create_branch():
@@ -217,6 +222,7 @@ def merging(**options):
 
 REFS = {
     "Repo.list_branches": Row({"normal and ephemeral, by pages": branches}, {
+        "before its first sync": (status(409, "sync in progress"), syncing),
         "a bad cursor": (status(400), asks("list_branches", cursor="x")),
         "a bad limit": (status(400), asks("list_branches", limit=-1)),
     }, call=lambda repo: repo.list_branches()),

@@ -3,7 +3,7 @@
 import os
 import uuid
 
-from .world import CLOSED, NOBODY, STORE, STRANGER, Row, api, commit, fixture, fresh, history, holder, names, pages, plain, status, until
+from .world import CLOSED, NOBODY, STORE, STRANGER, Row, api, commit, fixture, fresh, history, holder, names, pages, plain, until
 
 UPSTREAM = {"provider": "gitea", "owner": "team", "name": "app", "upstream_host": os.environ["UPSTREAM_HOST"], "default_branch": "trunk"}
 

@@ -30,6 +30,9 @@ STRANGER = GitStorage({
     **URLS,
 })
 
+# LIMITED asks a server that answers one request a second.
+LIMITED = GitStorage({"key": os.environ["LIMITED_PRIVATE_KEY"], "name": "acme", "api_base_url": os.environ["LIMITED_API_BASE_URL"]})
+
 
 def is_sha(text):
     return re.fullmatch("[0-9a-f]{40}", text) is not None
