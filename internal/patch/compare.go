@@ -30,6 +30,8 @@ type Comparison struct {
 	Exact bool
 	Git   *gitcmd.Git
 	Room  *gitcmd.Room
+
+	whole bool // renames and copies are not looked for
 }
 
 // Diff is how two trees differ.
@@ -205,6 +207,10 @@ func (c *Comparison) run(ctx context.Context, list []change, in scope) ([]*entry
 	}
 	args := []string{trees[0].write(t.Make).String(), trees[1].write(t.Make).String()}
 	entries, err := c.git(ctx, t, args, in)
+	if err == nil && c.Exact && belowLink(entries) {
+		c.whole = true
+		entries, err = c.git(ctx, t, args, in)
+	}
 	for _, everything := range []bool{false, true} {
 		if err != nil || !c.Exact {
 			break
@@ -225,12 +231,15 @@ func (c *Comparison) run(ctx context.Context, list []change, in scope) ([]*entry
 
 // git runs git once.
 func (c *Comparison) git(ctx context.Context, t *task.Task, trees []string, in scope) ([]*entry, error) {
-	options := []string{"-r", "-z", "--raw", "--numstat", "-p", "-C", "--full-index", "--no-ext-diff", "--no-textconv"}
+	options := []string{"-r", "-z", "--raw", "--numstat", "-p", "--full-index", "--no-ext-diff", "--no-textconv"}
 	if c.Exact || in != nil {
 		options = append(options, "--binary")
 	}
 	if !c.Exact {
 		options = append(options, "-b")
+	}
+	if !c.whole {
+		options = append(options, "-C")
 	}
 	out := &splitter{named: func(path string) bool { return c.Exact || in.named(path) }}
 	err := t.Run(ctx, c.Git, task.Command{
@@ -248,6 +257,24 @@ func (c *Comparison) git(ctx context.Context, t *task.Task, trees []string, in s
 		return nil, fmt.Errorf("compare trees: %w", err)
 	}
 	return out.finish(false)
+}
+
+// belowLink reports whether a symbolic link was renamed and something lies below
+// its old path: git does not apply that, because the patch does not say that a
+// link goes away.
+func belowLink(entries []*entry) bool {
+	links := make(scope)
+	for _, e := range entries {
+		if e.state[0] == 'R' && e.modes[0] == object.ModeSymlink.String() {
+			links[e.old] = struct{}{}
+		}
+	}
+	for _, e := range entries {
+		if len(links) > 0 && links.covers(e.path) && !links.named(e.path) {
+			return true
+		}
+	}
+	return false
 }
 
 // attributes says of the texts that are not UTF-8, or of everything, that they are
