@@ -21,6 +21,13 @@ type Error struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail"` // the same as Message
 	Type   string `json:"type"`   // "about:blank"
+	// Limit, Used, Reserved and Needed are there when a quota has no room for the
+	// request: bytes, or numbers of repositories. Reserved is what other requests
+	// keep while their bytes arrive.
+	Limit    *int64 `json:"limit,omitempty"`
+	Used     *int64 `json:"used,omitempty"`
+	Reserved *int64 `json:"reserved,omitempty"`
+	Needed   *int64 `json:"needed,omitempty"`
 	// Result is there when a route that writes commits refuses.
 	Result *UpdateResult `json:"result,omitempty"`
 	*MergeRefusal
@@ -56,6 +63,7 @@ const (
 	Limited           Code = "rate_limited"          // 429
 	Internal          Code = "internal"              // 500
 	Unavailable       Code = "unavailable"           // 503
+	QuotaExceeded     Code = "quota_exceeded"        // 507: the space of the org or the repository is used up
 	TokenMissing      Code = "token_missing"         // 401
 	TokenMalformed    Code = "token_malformed"       // 401
 	TokenExpired      Code = "token_expired"         // 401

@@ -139,7 +139,7 @@ found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDev(env), newServe(env), newOrg(env), newRepo(env), newWebhook(env), newToken(env), newURL(env), newCredential(env),
-		newFsck(env), newAudit(env), newGC(env), newDoctor(env), newVersion(env),
+		newFsck(env), newAudit(env), newGC(env), newUsage(env), newDoctor(env), newVersion(env),
 	)
 	markUsage(root)
 	return root

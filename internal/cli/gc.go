@@ -49,6 +49,10 @@ type gcTotal struct {
 	ReclaimableBytes int64 `json:"reclaimable_bytes"`
 	// SweptPacks are replaced packs, of this run or before, whose bytes are gone.
 	SweptPacks int `json:"swept_packs"`
+	// EmptiedRepositories were deleted longer ago than --undelete-window,
+	// EphemeralBranches not updated for the age that is set for them.
+	EmptiedRepositories int `json:"emptied_repositories"`
+	EphemeralBranches   int `json:"ephemeral_branches"`
 }
 
 type gcRun struct {
@@ -66,7 +70,9 @@ func newGC(env Env) *cobra.Command {
 		Long: `Compact the repositories for which it is due: put their last packs together, or make one
 pack with deltas of all that is reachable and part the rest from it. What is not
 reachable is kept for --garbage-grace, then dropped. It works while the server runs,
-which does the same by itself for repositories that are written to. The bytes of
+which does the same by itself for repositories that are written to. Then empty
+repositories that were deleted longer ago than --undelete-window, and delete ephemeral
+branches of the age that their repository or org sets. The bytes of
 replaced packs are freed once no running operation can be reading them. Give
 --unseen-grace as the server has it. A full repack needs the git program.`,
 	}
@@ -98,6 +104,11 @@ func (r *gcRun) all(ctx context.Context) error {
 		return err
 	}
 	if err := r.st.Engine.Heartbeat(ctx); err != nil {
+		return err
+	}
+	expired, err := r.st.Engine.Expire(ctx)
+	r.total.EmptiedRepositories, r.total.EphemeralBranches = expired.Repositories, expired.Branches
+	if err != nil {
 		return err
 	}
 	swept, err := r.st.Engine.Sweep(ctx)
@@ -155,8 +166,8 @@ func (r *gcRun) summary() error {
 	if r.o.dryRun {
 		verb = "would change"
 	}
-	fmt.Fprintf(r.env.Stdout, "%d repositories, %d %s: %d packs, %d bytes before; %d packs, %d bytes after; bytes of %d packs freed\n",
-		t.Repositories, t.Changed, verb, t.PacksBefore, t.BytesBefore, t.PacksAfter, t.BytesAfter, t.SweptPacks)
+	fmt.Fprintf(r.env.Stdout, "%d repositories, %d %s: %d packs, %d bytes before; %d packs, %d bytes after; bytes of %d packs freed; %d deleted repositories emptied, %d ephemeral branches deleted\n",
+		t.Repositories, t.Changed, verb, t.PacksBefore, t.BytesBefore, t.PacksAfter, t.BytesAfter, t.SweptPacks, t.EmptiedRepositories, t.EphemeralBranches)
 	return nil
 }
 

@@ -20,7 +20,7 @@ type orgOptions struct {
 
 func newOrg(env Env) *cobra.Command {
 	cmd := &cobra.Command{Use: "org", Short: "Manage orgs: the tenants that own repositories and sign tokens"}
-	cmd.AddCommand(newOrgCreate(env), newOrgList(env), newOrgDelete(env), newOrgLimit(env), newOrgKey(env), newOrgSigningKey(env))
+	cmd.AddCommand(newOrgCreate(env), newOrgList(env), newOrgDelete(env), newOrgLimit(env), newOrgQuota(env), newOrgRetention(env), newOrgKey(env), newOrgSigningKey(env))
 	return cmd
 }
 

@@ -37,6 +37,7 @@ type repoAdmin interface {
 	create(ctx context.Context, c creation) (repoRow, error)
 	list(ctx context.Context, query string, yield func(repoRow) error) error
 	remove(ctx context.Context, name string) error
+	undelete(ctx context.Context, name string) error
 	protections(ctx context.Context, name string) ([]protection, error)
 	protect(ctx context.Context, name string, rules []protection) error
 }
@@ -47,7 +48,8 @@ func newRepo(env Env) *cobra.Command {
 		Long: `Manage repositories: of the server at CAIRN_URL with the org's private key or a token,
 or, with storage flags, straight on the storage as the operator.`,
 	}
-	cmd.AddCommand(newRepoCreate(env), newRepoList(env), newRepoFork(env), newRepoDelete(env), newRepoPurge(env), newRepoProtect(env))
+	cmd.AddCommand(newRepoCreate(env), newRepoList(env), newRepoFork(env), newRepoDelete(env), newRepoPurge(env), newRepoUndelete(env),
+		newRepoQuota(env), newRepoRetention(env), newRepoProtect(env))
 	return cmd
 }
 
@@ -174,19 +176,11 @@ func newRepoDelete(env Env) *cobra.Command {
 }
 
 func newRepoPurge(env Env) *cobra.Command {
-	org := ""
 	cmd := &cobra.Command{
-		Use: "purge NAME", Short: "Remove a deleted repository for good and free its name", Args: cobra.ExactArgs(1),
+		Use: "purge NAME", Short: "Remove a deleted repository for good and free its name",
 		Long: "Remove a deleted repository for good and free its name. It needs the storage: only the operator may.",
 	}
-	load := settings(cmd, env, true)
-	cmd.Flags().StringVar(&org, "org", "", "the `ORG` that owns the repository (CAIRN_ORG)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return asOperator(cmd.Context(), env, load, org, func(r repoAdmin) error {
-			return r.(*directRepos).purge(cmd.Context(), args[0])
-		})
-	}
-	return cmd
+	return operatorRepo(env, cmd, func(ctx context.Context, d *directRepos, name string) error { return d.purge(ctx, name) })
 }
 
 func newRepoProtect(env Env) *cobra.Command {

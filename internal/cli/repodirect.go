@@ -81,6 +81,14 @@ func (d *directRepos) remove(ctx context.Context, name string) error {
 	return d.st.Engine.Delete(ctx, d.writer("cairn repo delete"), row)
 }
 
+func (d *directRepos) undelete(ctx context.Context, name string) error {
+	_, row, err := operator(d.st, d.env).Repo(ctx, d.org.Name, name)
+	if err != nil {
+		return err
+	}
+	return d.st.Engine.Undelete(ctx, d.writer("cairn repo undelete"), row)
+}
+
 func (d *directRepos) purge(ctx context.Context, name string) error {
 	_, row, err := operator(d.st, d.env).Repo(ctx, d.org.Name, name)
 	if err != nil {

@@ -69,6 +69,10 @@ func (r *remoteRepos) remove(ctx context.Context, name string) error {
 	return r.call(ctx, http.MethodDelete, repoPath(name), name, string(auth.RepoWrite), nil, nil)
 }
 
+func (r *remoteRepos) undelete(ctx context.Context, name string) error {
+	return r.call(ctx, http.MethodPost, repoPath(name)+"/undelete", name, string(auth.RepoWrite), nil, nil)
+}
+
 func (r *remoteRepos) protections(ctx context.Context, name string) ([]protection, error) {
 	var out struct {
 		Protections []protection `json:"protections"`

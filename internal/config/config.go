@@ -55,6 +55,7 @@ type Config struct {
 	TokenGrace          time.Duration
 	UnseenGrace         time.Duration
 	GarbageGrace        time.Duration
+	UndeleteWindow      time.Duration
 	KeyRetention        time.Duration
 	IdleTimeout         time.Duration
 	ShutdownWait        time.Duration

@@ -163,6 +163,9 @@ func (c *call) fail(err error) {
 		Message: message, Code: api.Code(p.Code), Status: p.Status(),
 		Title: http.StatusText(p.Status()), Detail: message, Type: "about:blank",
 	}
+	if full, ok := errors.AsType[*repo.QuotaError](p.Err); ok {
+		e.Limit, e.Used, e.Reserved, e.Needed = &full.Limit, &full.Used, &full.Reserved, &full.Needed
+	}
 	if c.route != nil && c.route.commits {
 		e.Result = refusedUpdate(p, message, clip(c.branch))
 	}
@@ -228,6 +231,7 @@ var labels = map[service.Code]string{
 	service.NoChanges:         "precondition_failed",
 	service.Precondition:      "precondition_failed",
 	service.TooLarge:          "payload_too_large",
+	service.QuotaExceeded:     "failed",
 	service.Limited:           "unavailable",
 	service.Unavailable:       "unavailable",
 	service.Internal:          "internal",

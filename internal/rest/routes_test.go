@@ -44,6 +44,9 @@ var samples = map[string][]sample{
 	"repos.update":        {{body: `{"default_branch":"old"}`}},
 	"repos.lookup":        {{}},
 	"repos.delete":        {{}},
+	"repos.undelete":      {{}},
+	"usage.org":           {{}},
+	"usage.repo":          {{}},
 	"protections.get":     {{}},
 	"protections.set":     {{body: `{"protections":[{"pattern":"release/*","ops":["no-push"]}]}`}},
 	"audit.list":          {{}, {query: "limit=1&repo=team%2Fapp&sub=tester&since=2024-01-01T00:00:00Z"}},
@@ -233,6 +236,8 @@ func TestEveryRoute(t *testing.T) {
 				populate(s)
 				token := s.full(populated)
 				switch r.name {
+				case "repos.undelete":
+					s.want(http.StatusOK, "DELETE", repoPath(populated, ""), token, nil, nil)
 				case "repos.create":
 					token = s.full("team/new")
 				case "credentials.create":
@@ -463,7 +468,7 @@ func TestCodesAreDocumented(t *testing.T) {
 	codes := []api.Code{
 		api.Invalid, api.Unsupported, api.Unauthorized, api.ScopeMissing, api.Denied, api.NotFound, api.RepositoryMissing,
 		api.MethodNotAllowed, api.Timeout, api.RepositoryDeleted, api.AlreadyExists, api.Stale, api.Conflict, api.MergeConflict, api.DefaultBranch, api.KeyReused,
-		api.Syncing, api.NoChanges, api.Precondition, api.TooLarge, api.Range, api.Limited, api.Internal, api.Unavailable,
+		api.Syncing, api.NoChanges, api.Precondition, api.TooLarge, api.QuotaExceeded, api.Range, api.Limited, api.Internal, api.Unavailable,
 	}
 	for code := range labels {
 		if !slices.Contains(codes, api.Code(code)) {

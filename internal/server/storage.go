@@ -128,22 +128,27 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 	if garbage == 0 {
 		garbage = -1 // likewise
 	}
+	window := cfg.UndeleteWindow
+	if window == 0 {
+		window = -1
+	}
 	st.objects = odb.New(odb.Config{
 		Meta: st.Meta, Blobs: st.Blobs, Scratch: scratch, Process: process,
 		InlineLimit: max(cfg.InlinePack, 1), CacheBytes: cfg.MemoryCache / 2, // the store takes 0 for its default
 	})
 	st.Engine = repo.New(repo.Config{
-		Meta:         st.Meta,
-		ODB:          st.objects,
-		Blobs:        st.Blobs,
-		Scratch:      scratch,
-		Process:      process,
-		Grace:        grace,
-		GarbageGrace: garbage,
-		KeyRetention: cfg.KeyRetention,
-		CacheBytes:   cfg.MemoryCache / 4,
-		AnswerBytes:  cfg.MemoryCache / 4,
-		Limits:       repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
+		Meta:           st.Meta,
+		ODB:            st.objects,
+		Blobs:          st.Blobs,
+		Scratch:        scratch,
+		Process:        process,
+		Grace:          grace,
+		GarbageGrace:   garbage,
+		UndeleteWindow: window,
+		KeyRetention:   cfg.KeyRetention,
+		CacheBytes:     cfg.MemoryCache / 4,
+		AnswerBytes:    cfg.MemoryCache / 4,
+		Limits:         repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
 	})
 	st.closeBefore(st.Engine.Close)
 	return nil

@@ -41,6 +41,7 @@ const (
 	NoChanges         Code = "no_changes"
 	Precondition      Code = "precondition_failed"
 	TooLarge          Code = "payload_too_large"
+	QuotaExceeded     Code = "quota_exceeded"
 	Range             Code = "range_not_satisfiable"
 	Limited           Code = "rate_limited"
 	Unavailable       Code = "unavailable"
@@ -73,6 +74,7 @@ var statuses = map[Code]int{
 	Limited:           429,
 	Internal:          500,
 	Unavailable:       503,
+	QuotaExceeded:     507,
 }
 
 // Error is a refusal or a fault as the outside may see it.
@@ -153,6 +155,12 @@ func refused(err error) (Code, error) {
 		}
 		return AlreadyExists, exists
 	}
+	if full, ok := errors.AsType[*repo.QuotaError](err); ok {
+		if full.TooLarge() {
+			return TooLarge, full
+		}
+		return QuotaExceeded, full
+	}
 	for _, kind := range refusals {
 		if e := kind.find(err); e != nil {
 			return kind.code, e
@@ -181,6 +189,8 @@ var refusals = []struct {
 	{NotFound, find[*repo.BlameMissingError]},
 	{DefaultBranch, find[*repo.DefaultBranchError]},
 	{RepositoryDeleted, find[*repo.DeletedError]},
+	{RepositoryDeleted, find[*repo.WindowError]},
+	{Conflict, find[*repo.NotDeletedError]},
 	{NoChanges, find[*repo.NoChangesError]},
 	{Precondition, find[*repo.NotRestorableError]},
 	{Conflict, find[*repo.PatchConflictError]},

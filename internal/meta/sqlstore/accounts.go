@@ -2,9 +2,9 @@ package sqlstore
 
 import (
 	"context"
+	"errors"
 	"time"
 
-	"github.com/cairnstate/cairn/internal/git/refname"
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
@@ -93,13 +93,19 @@ func (s *Store) orgPacks(ctx context.Context, org meta.OrgID, _ meta.RepoID, u *
 
 // repoPacks sums up the packs that a repository lists.
 func (s *Store) repoPacks(ctx context.Context, _ meta.OrgID, repo meta.RepoID, u *meta.Usage) error {
-	row, err := s.Repo(ctx, repo)
-	if err != nil {
-		return err
-	}
-	packs, err := s.PackSet(ctx, row.PackSet)
-	if err != nil {
-		return err
+	var packs []meta.ListedPack
+	for range maxAttempts { // it may get another set meanwhile
+		row, err := s.Repo(ctx, repo)
+		if err != nil {
+			return err
+		}
+		packs, err = s.PackSet(ctx, row.PackSet)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, meta.ErrNotFound) {
+			return err
+		}
 	}
 	for i := range packs {
 		p := &packs[i]
@@ -117,6 +123,13 @@ func (s *Store) repoPacks(ctx context.Context, _ meta.OrgID, repo meta.RepoID, u
 	return nil
 }
 
+// The namespaces by which refs are counted.
+const (
+	branchRefs    = "refs/heads/"
+	tagRefs       = "refs/tags/"
+	ephemeralRefs = "refs/namespaces/ephemeral/refs/heads/"
+)
+
 // countRefs counts the refs of some repositories by namespace.
 func (s *Store) countRefs(ctx context.Context, of string, id any, n *meta.RefCounts) error {
 	var all int64
@@ -124,7 +137,7 @@ func (s *Store) countRefs(ctx context.Context, of string, id any, n *meta.RefCou
 	for _, part := range []struct {
 		prefix string
 		into   *int64
-	}{{refname.HeadsPrefix, &n.Branches}, {refname.TagsPrefix, &n.Tags}, {refname.Ephemeral(refname.HeadsPrefix), &n.Ephemeral}} {
+	}{{branchRefs, &n.Branches}, {tagRefs, &n.Tags}, {ephemeralRefs, &n.Ephemeral}} {
 		end, _ := prefixEnd(part.prefix)
 		if err == nil {
 			err = s.sums(ctx, `SELECT count(*) FROM repos r JOIN refs f ON f.repo = r.id AND f.name >= $2 AND f.name < $3 WHERE `+of,

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/server"
+	"github.com/cairnstate/cairn/internal/service"
+)
+
+// usageRow is what an org or a repository has stored, as printed.
+type usageRow struct {
+	Org  string `json:"org"`
+	Repo string `json:"repo,omitempty"`
+	api.Usage
+}
+
+func newUsage(env Env) *cobra.Command {
+	org, repo, asJSON := "", "", false
+	cmd := &cobra.Command{
+		Use: "usage", Short: "Show what orgs have stored, and their limits", Args: cobra.NoArgs,
+		Long: `Show what each org, one org, or one repository has stored: bytes of packs, what requests
+under way have reserved, limits, objects, repositories, refs by namespace, events and
+idempotency keys. It reads a part at a time and works while the server runs.`,
+	}
+	load := settings(cmd, env, true)
+	cmd.Flags().StringVar(&org, "org", "", "only this `ORG`")
+	cmd.Flags().StringVar(&repo, "repo", "", "only this `REPOSITORY` (needs --org)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
+	cmd.RunE = func(c *cobra.Command, _ []string) error {
+		if repo != "" && org == "" {
+			return usagef("--repo needs --org")
+		}
+		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
+			rows := []usageRow{}
+			err := eachUsage(c, st, env, org, repo, func(row usageRow) error {
+				if asJSON {
+					rows = append(rows, row)
+					return nil
+				}
+				return printUsage(env, row)
+			})
+			if err != nil || !asJSON {
+				return err
+			}
+			return printJSON(env.Stdout, map[string]any{"usage": rows})
+		})
+	}
+	return cmd
+}
+
+func eachUsage(c *cobra.Command, st *server.Storage, env Env, org, repo string, do func(usageRow) error) error {
+	ctx := c.Context()
+	one := func(o meta.Org, r meta.Repo) error {
+		u, err := st.Meta.Usage(ctx, o.ID, r.ID)
+		if err != nil {
+			return err
+		}
+		limits := service.Limits{Bytes: o.Quota.Bytes, Repos: o.Quota.Repos}
+		if r.ID != 0 {
+			limits = service.RepoLimit(o, r)
+		}
+		return do(usageRow{o.Name, r.Name, api.Usage{
+			Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes,
+			ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
+			Repositories: u.Repos, DeletedRepositories: u.DeletedRepos, LimitRepositories: limits.Repos,
+			Refs:   api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
+			Events: u.Events, IdempotencyKeys: u.Idempotency,
+		}})
+	}
+	if repo != "" {
+		o, r, err := operator(st, env).Repo(ctx, org, repo)
+		if err != nil {
+			return err
+		}
+		return one(o, r)
+	}
+	if org != "" {
+		o, err := operator(st, env).Org(ctx, org)
+		if err != nil {
+			return err
+		}
+		return one(o, meta.Repo{})
+	}
+	for after := ""; ; {
+		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
+		if err != nil || len(orgs) == 0 {
+			return err
+		}
+		for _, o := range orgs {
+			after = o.Name
+			if err := one(o, meta.Repo{}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// printUsage prints what was stored in one line.
+func printUsage(env Env, u usageRow) error {
+	name := u.Org
+	if u.Repo != "" {
+		name += "/" + u.Repo
+	}
+	limit := func(n int64) string {
+		if n == 0 {
+			return "no limit"
+		}
+		return fmt.Sprintf("limit %d", n)
+	}
+	_, err := fmt.Fprintf(env.Stdout, "%s: %d bytes (%s), %d reserved, %d shared, %d garbage; %d objects in %d packs; %d repositories (%s), %d deleted; %d branches, %d tags, %d ephemeral, %d other refs; %d events, %d idempotency keys\n",
+		name, u.Bytes, limit(u.LimitBytes), u.ReservedBytes, u.SharedBytes, u.GarbageBytes, u.Objects, u.Packs,
+		u.Repositories, limit(u.LimitRepositories), u.DeletedRepositories,
+		u.Refs.Branches, u.Refs.Tags, u.Refs.Ephemeral, u.Refs.Other, u.Events, u.IdempotencyKeys)
+	return err
+}
