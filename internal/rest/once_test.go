@@ -73,6 +73,9 @@ func TestEachRouteOnce(t *testing.T) {
 					repo = "team/new"
 				}
 				path, token := with(r.paths(repo)[0], q.query), s.full(repo)
+				if r.name == "repos.undelete" {
+					s.want(http.StatusOK, "DELETE", repoPath(repo, ""), token, nil, nil)
+				}
 				before := s.events()
 				answers := make([]answer, 10)
 				var all sync.WaitGroup
