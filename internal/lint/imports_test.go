@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"internal/blob/cache":        {"internal/blob", "internal/fsx"},
 	"internal/meta":              {"internal/git/object"},
 	"internal/meta/metatest":     {"internal/meta", "internal/git/object"},
-	"internal/meta/sqlstore":     {"internal/meta", "internal/git/object", "internal/fsx"},
+	"internal/meta/sqlstore":     {"internal/meta", "internal/git/object", "internal/git/refname", "internal/fsx"},
 	"internal/events":            {"internal/meta"},
 	"internal/webhook":           {"internal/events", "internal/meta", "internal/netguard", "internal/secret", "internal/git/refname"},
 	"internal/lru":               {},
