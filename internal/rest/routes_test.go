@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -347,7 +348,46 @@ func (s *stack) state() string {
 		s.t.Fatal(err)
 	}
 	fmt.Fprintf(&b, "%+v\n", keys)
+	s.addRest(&b, gate.Org.ID, repos)
 	return b.String()
+}
+
+// addRest adds what only some repositories have, and what happened.
+func (s *stack) addRest(b *strings.Builder, org meta.OrgID, repos []meta.Repo) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, r := range repos {
+		u, err := s.meta.Upstream(ctx, r.ID)
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+			s.t.Fatal(err)
+		}
+		k, err := s.meta.RepoCredential(ctx, r.ID)
+		if err != nil && !errors.Is(err, meta.ErrNotFound) {
+			s.t.Fatal(err)
+		}
+		usage, err := s.meta.Usage(ctx, org, r.ID)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		fmt.Fprintf(b, "%+v\n%+v\n%+v\n", u, k, usage)
+	}
+	syncs, err := s.meta.SyncsDue(ctx, 1000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	last, err := s.meta.LastEvent(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	floors, err := s.meta.Floors(ctx, org)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	audit, err := s.meta.Audit(ctx, meta.AuditQuery{Org: org, Limit: 10_000})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	fmt.Fprintf(b, "%+v\n%d\n%+v\n%+v\n", syncs, last, floors, audit)
 }
 
 // TestConfinedToken walks the table with a token that may do everything, on one

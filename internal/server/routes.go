@@ -13,6 +13,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/githttp"
+	"github.com/cairnstate/cairn/internal/obs"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/rest"
 	"github.com/cairnstate/cairn/internal/service"
@@ -40,6 +41,7 @@ func (s *Server) routes(version string) http.Handler {
 func (s *Server) observed(pick func(*http.Request) (string, http.Handler)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route, h := pick(r)
+		cleanAgent(r.Header)
 		m := s.metrics.Begin(route)
 		body := &countedBody{ReadCloser: r.Body}
 		r.Body = body
@@ -70,6 +72,18 @@ func (s *Server) observed(pick func(*http.Request) (string, http.Handler)) http.
 		}()
 		h.ServeHTTP(rec, r)
 	})
+}
+
+// agentHeaders say what a client calls itself, which the log and the audit keep.
+var agentHeaders = []string{"Code-Storage-Agent", "User-Agent"}
+
+// cleanAgent takes what looks like a credential out of a client's name.
+func cleanAgent(h http.Header) {
+	for _, name := range agentHeaders {
+		for i, v := range h[name] {
+			h[name][i] = obs.Redact(v)
+		}
+	}
 }
 
 func (s *Server) pick(git *githttp.Handler, api *rest.Handler, r *http.Request) (string, http.Handler) {

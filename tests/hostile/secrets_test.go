@@ -1,6 +1,7 @@
 package hostile_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,7 +35,12 @@ func TestHostileSecrets(t *testing.T) {
 			fmt.Fprintf(&said, "%v %s\n", a.Header, a.Body) // else it repeats what it was asked
 		}
 	}
-	for _, token := range tokens {
+	for i, token := range tokens {
+		agents := map[string]string{"User-Agent": "x/" + token, "Code-Storage-Agent": "y/" + token, "Idempotency-Key": strconv.Itoa(i) + "-" + token[:200]}
+		work := harness.Commit{Repo: "r", Branch: "agents", Base: "main", Message: "Save", Files: map[string]string{"a": strconv.Itoa(i)}}
+		if a := request(t, s, http.MethodPost, "/api/repos/r/commit-pack", tokens[0], agents, bytes.NewReader(work.Body())); a.Status != http.StatusCreated {
+			t.Errorf("a commit by a client that names itself %.40q: %d %s", token, a.Status, a.Body)
+		}
 		for _, path := range []string{"/r.git/info/refs?service=git-upload-pack", "/api/repos/r/branches", "/api/v1/repos/files", "/nothing", "/metrics"} {
 			ask("GET", path, token, nil, "")
 			ask("GET", path, "", map[string]string{"Authorization": "Bearer " + token}, "")
@@ -78,7 +85,7 @@ func TestHostileSecrets(t *testing.T) {
 	for _, token := range tokens {
 		parts := strings.Split(token, ".")
 		encoded := base64.StdEncoding.EncodeToString([]byte("t:" + token))
-		for _, secret := range []string{token, parts[2], encoded, encoded[len(encoded)/2:], base64.RawURLEncoding.EncodeToString([]byte("t:" + token)), url.QueryEscape("t:" + token), parts[1]} {
+		for _, secret := range []string{token, parts[2], encoded, encoded[len(encoded)/2:], base64.RawURLEncoding.EncodeToString([]byte("t:" + token)), url.QueryEscape("t:" + token), parts[1], parts[1][:60]} {
 			secrets[secret] = true
 		}
 	}
