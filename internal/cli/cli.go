@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,13 +34,23 @@ type Env struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
+	Environ        func() []string // names of the variables; nil for none
 	ReadFile       func(string) ([]byte, error)
 	Now            func() time.Time
 }
 
 // System is the Env of the running process.
 func System() Env {
-	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, ReadFile: os.ReadFile, Now: time.Now}
+	return Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Environ: variables, ReadFile: os.ReadFile, Now: time.Now}
+}
+
+// variables lists the names of the process's variables.
+func variables() []string {
+	list := os.Environ()
+	for i, v := range list {
+		list[i], _, _ = strings.Cut(v, "=")
+	}
+	return list
 }
 
 // Exit codes, for every command.

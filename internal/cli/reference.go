@@ -83,7 +83,8 @@ func settingsReference() string {
 Generated from the program; ` + "`make generate`" + ` writes it again.
 
 A setting is given as a flag, as a variable, or as a key of the same name as the flag in the YAML file of ` + "`--config`" + `;
-the first of these wins. Settings that are unknown, malformed or half-set are refused at the start. Lists are repeated
+the first of these wins. Settings that are unknown, malformed or half-set are refused at the start; so is any other variable that begins with
+` + "`CAIRN_`" + `, save those of client commands and those that orchestrators make for a service named cairn. Lists are repeated
 flags, or separated by commas in a variable, or lists in the file. Sizes are bytes or have a unit: KiB, MiB, GiB, TiB.
 
 | flag and key | variable | default | meaning |

@@ -41,7 +41,7 @@ func settingsInto(flags *pflag.FlagSet, env Env, storageOnly bool) func() (confi
 		}
 	}
 	return func() (config.Config, error) {
-		return config.Load(config.Source{Flags: given(flags), Getenv: env.Getenv, ReadFile: env.ReadFile})
+		return config.Load(config.Source{Flags: given(flags), Getenv: env.Getenv, Environ: env.Environ, ReadFile: env.ReadFile})
 	}
 }
 

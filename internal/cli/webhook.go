@@ -56,6 +56,9 @@ func webhookFlags(cmd *cobra.Command, env Env) func(ctx context.Context, run fun
 	}
 }
 
+// by begins the Changes that the commands make.
+func (h *hooks) by() meta.Change { return meta.Change{Org: h.org.ID, Route: "cairn webhook"} }
+
 // find returns the endpoint with a public id.
 func (h *hooks) find(ctx context.Context, id string) (meta.Webhook, error) {
 	number, ok := webhook.ParseID(id)
@@ -129,7 +132,7 @@ are signed with are printed; the secret is not told again.`,
 				}
 				spec.Repo = r.ID
 			}
-			w, secret, err := h.Create(c.Context(), h.org.ID, spec)
+			w, secret, err := h.Create(c.Context(), h.by(), spec)
 			if err != nil {
 				return err
 			}
@@ -203,7 +206,7 @@ func newWebhookDelete(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.Delete(c.Context(), h.org.ID, w.ID)
+			return h.Delete(c.Context(), h.by(), w.ID)
 		})
 	}
 	return cmd
@@ -228,7 +231,7 @@ func webhookSwitch(env Env, name, short string, enabled bool) *cobra.Command {
 			}
 			spec := webhook.SpecOf(w)
 			spec.Enabled = enabled
-			_, err = h.Update(c.Context(), h.org.ID, w.ID, spec)
+			_, err = h.Update(c.Context(), h.by(), w.ID, spec)
 			return err
 		})
 	}
@@ -248,7 +251,7 @@ func newWebhookRotate(env Env) *cobra.Command {
 			}
 			spec := webhook.SpecOf(w)
 			spec.Secret = webhook.NewSecret()
-			if w, err = h.Update(c.Context(), h.org.ID, w.ID, spec); err != nil {
+			if w, err = h.Update(c.Context(), h.by(), w.ID, spec); err != nil {
 				return err
 			}
 			return h.print(c.Context(), env, w, spec.Secret, asJSON)

@@ -49,6 +49,7 @@ type Config struct {
 	LogFormat string
 
 	AnyRepoName         bool
+	DefaultNotesOnly    bool
 	StrictScopes        bool
 	OrgRate             int64
 	SubjectRate         int64
@@ -82,6 +83,8 @@ type Source struct {
 	Flags map[string]string
 	// Getenv looks a variable up; nil means that there are none.
 	Getenv func(string) string
+	// Environ lists the names of all variables; nil means that none is checked.
+	Environ func() []string
 	// ReadFile reads the configuration file and …_FILE secrets; nil means
 	// os.ReadFile.
 	ReadFile func(string) ([]byte, error)
@@ -104,6 +107,9 @@ func Load(src Source) (Config, error) {
 	}
 	if src.ReadFile == nil {
 		src.ReadFile = os.ReadFile
+	}
+	if err := checkVariables(src); err != nil {
+		return c, err
 	}
 	file, err := readFile(src)
 	if err != nil {

@@ -62,6 +62,7 @@ var Settings = []Setting{
 	{Name: "log-level", Value: "LEVEL", Default: "info", Help: "debug, info, warn or error", set: oneOf(func(c *Config) *string { return &c.LogLevel }, "debug", "info", "warn", "error")},
 	{Name: "log-format", Value: "FORMAT", Default: "json", Help: "json or text", set: oneOf(func(c *Config) *string { return &c.LogFormat }, "json", "text")},
 	{Name: "any-repo-name", Help: "accept repository names with characters that a shell may read (default: letters, digits, . _ - /)", set: setBool(func(c *Config) *bool { return &c.AnyRepoName })},
+	{Name: "default-notes-only", Help: "let REST read and write notes in refs/notes/commits only, and refuse other notes refs", set: setBool(func(c *Config) *bool { return &c.DefaultNotesOnly })},
 	{Name: "strict-scopes", Help: "do not let git:write include git:read", set: setBool(func(c *Config) *bool { return &c.StrictScopes })},
 	{Name: "token-grace", Value: "DURATION", Default: "0s", Help: "accept tokens this long after they expired, 0s to 60s", set: setDuration(func(c *Config) *time.Duration { return &c.TokenGrace }, 0, time.Minute)},
 	{Name: "unseen-grace", Value: "DURATION", Default: "15m", Storage: true, Help: "let a commit be fetched this long after a forced update dropped it from a ref", set: setDuration(func(c *Config) *time.Duration { return &c.UnseenGrace }, 0, 365*24*time.Hour)},

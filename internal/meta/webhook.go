@@ -25,10 +25,11 @@ type Webhook struct {
 	// when its owner stopped them.
 	Enabled   bool
 	Reason    string
-	CreatedAt time.Time
-	UpdatedAt time.Time
+	CreatedAt time.Time // zero in a Change takes the time of the Change
+	UpdatedAt time.Time // that of the Change, whatever a Change says
 	// Position is the last event up to which all are delivered or given up. A new
-	// endpoint starts at the newest event that has a position.
+	// endpoint starts at the one that it is created with; 0 means the newest event
+	// that has a position.
 	Position int64
 	// FailingSince is when the first of the attempts was made that all failed; zero
 	// when the last one succeeded.
@@ -123,6 +124,9 @@ type Webhooks interface {
 	// SaveDeliveries records progress. ErrNotFound says that the fence is not the
 	// endpoint's any more; nothing is then written.
 	SaveDeliveries(ctx context.Context, p DeliveryProgress) error
+	// SealWebhook puts one form of an endpoint's secret in the place of another, if
+	// it still has that; its owner does not see a change.
+	SealWebhook(ctx context.Context, id WebhookID, from, to []byte) error
 	// Deliveries returns recent deliveries of an endpoint.
 	Deliveries(ctx context.Context, q DeliveryQuery) ([]Delivery, error)
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
@@ -49,9 +50,9 @@ func BenchmarkCommitWithWebhook(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	sender := webhook.NewSender(nil, guard, nil)
-	endpoints := webhook.Endpoints{Meta: s.handler.Service.Meta, Guard: guard, Sender: sender}
-	if _, _, err := endpoints.Create(b.Context(), s.repo("r").Org, webhook.Spec{URL: receiver.URL, Enabled: true}); err != nil {
+	sender := webhook.NewSender(s.handler.Service.Secrets, guard, nil)
+	endpoints := webhook.Endpoints{Meta: s.handler.Service.Meta, Secrets: s.handler.Service.Secrets, Guard: guard, Sender: sender}
+	if _, _, err := endpoints.Create(b.Context(), meta.Change{Org: s.repo("r").Org}, webhook.Spec{URL: receiver.URL, Enabled: true}); err != nil {
 		b.Fatal(err)
 	}
 	d := webhook.New(webhook.Config{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/service"
@@ -65,6 +66,11 @@ func FuzzCursors(f *testing.F) {
 	f.Add(afterBranch(service.Branch{Name: "main", Version: 300}))
 	f.Add(afterRepo(meta.Repo{ID: 1, CreatedAt: time.UnixMicro(1)}))
 	f.Add(afterPath("a\xff"))
+	f.Add(afterCommit(historyPosition{object.ID{1}, 300}, ""))
+	f.Add(afterCommit(historyPosition{object.ID{1}, 0}, "src/a.txt"))
+	f.Add(afterName(tagCursor, "refs/tags/v1"))
+	f.Add(afterName(notesCursor, "refs/notes/reviews"))
+	f.Add(beforeDelivery(meta.Delivery{Position: 1 << 40}))
 	f.Fuzz(func(t *testing.T, cursor string) {
 		if p, err := branchPosition(cursor); err == nil && cursor != "" {
 			if q, err := branchPosition(afterBranch(service.Branch{Name: p.Name, Version: p.Version})); err != nil || q != p {
@@ -74,6 +80,25 @@ func FuzzCursors(f *testing.F) {
 		if at, id, err := repoPosition(cursor); err == nil && cursor != "" {
 			if got := afterRepo(meta.Repo{ID: id, CreatedAt: at}); got != cursor {
 				t.Fatalf("%q reads as %v %d, which is %q", cursor, at, id, got)
+			}
+		}
+		for _, path := range []string{"", "src/a.txt"} {
+			if p, err := commitPosition(cursor, path); err == nil {
+				if q, err := commitPosition(afterCommit(p, path), path); err != nil || q != p {
+					t.Fatalf("%q: %+v, then %+v, %v", cursor, p, q, err)
+				}
+			}
+		}
+		for _, kind := range []byte{notesCursor, tagCursor} {
+			if name, err := namePosition(cursor, kind); err == nil && cursor != "" {
+				if again, err := namePosition(afterName(kind, name), kind); err != nil || again != name {
+					t.Fatalf("%q: %q, then %q, %v", cursor, name, again, err)
+				}
+			}
+		}
+		if at, err := deliveryPosition(cursor); err == nil && cursor != "" {
+			if again, err := deliveryPosition(beforeDelivery(meta.Delivery{Position: at})); err != nil || again != at {
+				t.Fatalf("%q: %d, then %d, %v", cursor, at, again, err)
 			}
 		}
 		if path, err := pathPosition(cursor); err == nil {

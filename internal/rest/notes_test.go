@@ -172,3 +172,28 @@ func TestNotesRefs(t *testing.T) {
 		s.refused(http.StatusForbidden, api.ScopeMissing, "GET", path, s.token("r", auth.OrgRead), nil)
 	}
 }
+
+// TestDefaultNotesOnly: without custom notes refs the default one works by each of
+// its names, and others are refused however they are named.
+func TestDefaultNotesOnly(t *testing.T) {
+	s := newStack(t)
+	s.create("r")
+	s.commit("r", nil, map[string]string{"f": "1"})
+	s.handler.Service.DefaultNotesOnly = true
+	path := repoPath("r", "notes")
+	for _, ref := range []string{"reviews", "notes/reviews", "refs/notes/reviews", "commits/x"} {
+		for _, a := range []answer{
+			s.do("GET", path+"?sha=main&ref="+ref, s.full("r"), nil),
+			s.do("POST", path, s.full("r"), `{"sha":"main","action":"add","note":"x","ref":"`+ref+`"}`),
+			s.do("POST", path, s.full("r"), `{"sha":"main","action":"append","note":"x","notes_ref":"`+ref+`"}`),
+			s.do("DELETE", path, s.full("r"), `{"sha":"main","ref":"`+ref+`"}`),
+		} {
+			if a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "custom notes refs are not enabled") {
+				t.Errorf("%s: %d %s", ref, a.status, a.body)
+			}
+		}
+	}
+	for _, ref := range []string{"", "commits", "notes/commits", "refs/notes/commits"} {
+		s.want(http.StatusOK, "POST", path, s.full("r"), `{"sha":"main","action":"append","note":"x","ref":"`+ref+`"}`, nil)
+	}
+}

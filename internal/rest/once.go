@@ -46,7 +46,9 @@ func (c *call) takeKey() error {
 	}
 	c.once.name = c.access.IdempotencyKey(key)
 	c.once.sum = sha256.New()
-	for _, part := range []string{c.r.Method, c.r.URL.EscapedPath(), c.r.URL.RawQuery} {
+	// The key itself is kept nowhere: with it in the digest, nobody who reads the
+	// database can guess what was sent.
+	for _, part := range []string{key, c.r.Method, c.r.URL.EscapedPath(), c.r.URL.RawQuery} {
 		fmt.Fprintf(c.once.sum, "%d:%s", len(part), part)
 	}
 	c.body.copy = c.once.sum
@@ -82,6 +84,12 @@ func (c *call) settle(refused error) error {
 	if row.Request != c.request() {
 		return service.Refuse(service.KeyReused, "the %s was used for another request: take a new key for each", keyHeader)
 	}
+	if c.route.sealed {
+		var err error
+		if row.Body, err = c.Service.OpenAnswer(c.once.name, row.Body); err != nil {
+			return err
+		}
+	}
 	c.header().Set(replayedHeader, "true")
 	c.sendJSON(row.Status, row.Body)
 	return nil
@@ -103,6 +111,11 @@ func (c *call) row(answer any) *meta.Idempotency {
 		panic(err) // answers are structs of texts and numbers
 	}
 	c.once.data = data
+	if c.route.sealed {
+		if data, err = c.Service.SealAnswer(c.once.name, data); err != nil {
+			panic(err) // the secret in it was sealed with the same key
+		}
+	}
 	return &meta.Idempotency{Key: c.once.name, Request: c.request(), Status: cmp.Or(c.route.op.status, http.StatusOK), Body: data}
 }
 

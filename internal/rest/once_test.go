@@ -12,20 +12,14 @@ import (
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/secret"
+	"github.com/cairnstate/cairn/internal/service"
 )
 
 // unkept are the routes that are no GET and keep no answers, and why.
 var unkept = map[string]string{
-	"archive.post":       "it changes nothing",
-	"grep":               "it changes nothing",
-	"credentials.create": "a second one is refused",
-	"credentials.update": "to do it twice is to do it once",
-	"webhooks.create":    "its answer has a secret, which is kept sealed only",
-	"webhooks.rotate":    "its answer has a secret, which is kept sealed only",
-	"webhooks.update":    "to do it twice is to do it once",
-	"webhooks.delete":    "to do it twice is to do it once",
-	"webhooks.ping":      "it changes nothing",
-	"webhooks.redeliver": "it changes nothing",
+	"archive.post": "it changes nothing",
+	"grep":         "it changes nothing",
 }
 
 // writesOnce lists the routes that take an Idempotency-Key.
@@ -69,8 +63,11 @@ func TestEachRouteOnce(t *testing.T) {
 				s := newStack(t)
 				populate(s)
 				repo := populated
-				if r.name == "repos.create" {
+				switch r.name {
+				case "repos.create":
 					repo = "team/new"
+				case "credentials.create":
+					repo = "team/other" // the populated one has a credential
 				}
 				path, token := with(r.paths(repo)[0], q.query), s.full(repo)
 				if r.name == "repos.undelete" {
@@ -115,6 +112,75 @@ func TestEachRouteOnce(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestRecordedSecret: an answer that holds a secret is kept encrypted, and given
+// again as long as its key is there.
+func TestRecordedSecret(t *testing.T) {
+	s := newStack(t)
+	create := func() answer {
+		return s.do("POST", "/api/webhooks", s.token("org", auth.RepoWrite), `{"url":"https://hooks.example.com/x"}`, keyHeader, "key-1")
+	}
+	first := create()
+	var made api.Webhook
+	first.json(t, &made)
+	if first.status != http.StatusCreated || made.Secret == "" {
+		t.Fatalf("%d %s", first.status, first.body)
+	}
+	if again := create(); !bytes.Equal(again.body, first.body) || again.header.Get(replayedHeader) == "" {
+		t.Errorf("%d %s", again.status, again.body)
+	}
+	var read api.Webhook
+	s.want(http.StatusOK, "GET", "/api/webhooks/"+made.ID, s.token("org", auth.RepoWrite), nil, &read)
+	if read.Secret = made.Secret; !reflect.DeepEqual(read, made) {
+		t.Errorf("told %+v, stored %+v", made, read)
+	}
+	gate, err := s.meta.Gate(t.Context(), meta.GateQuery{Org: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	access := service.Access{Principal: new(auth.Principal)}
+	access.Principal.Repo, access.Principal.Subject = "org", "tester"
+	row, err := s.meta.Idempotency(t.Context(), gate.Org.ID, access.IdempotencyKey("key-1"))
+	if err != nil || bytes.Contains(row.Body, []byte(made.Secret)) || bytes.Contains(row.Body, []byte("hooks")) {
+		t.Errorf("recorded %q, %v", row.Body, err)
+	}
+	other, err := secret.Parse(secret.Generate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.handler.Service.Secrets = other
+	if a := create(); a.status != http.StatusPreconditionFailed {
+		t.Errorf("with another key: %d %s", a.status, a.body)
+	}
+}
+
+// TestNoKeyForSecrets: a server without a key refuses what it could not keep
+// encrypted, and does all else.
+func TestNoKeyForSecrets(t *testing.T) {
+	s := newStack(t)
+	s.create("r")
+	svc := s.handler.Service
+	svc.Secrets, svc.Endpoints.Secrets = nil, nil
+	for path, body := range map[string]string{
+		"/api/webhooks": `{"url":"https://hooks.example.com/x"}`, repoPath("r", "git-credentials"): `{"password":"x"}`,
+	} {
+		for _, key := range []string{"", "key-1"} {
+			var header []string
+			if key != "" {
+				header = []string{keyHeader, key}
+			}
+			a := s.do("POST", path, s.full("r"), body, header...)
+			if a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "--secret-key-file") {
+				t.Errorf("%s: %d %s", path, a.status, a.body)
+			}
+		}
+	}
+	var list api.WebhookList
+	s.want(http.StatusOK, "GET", "/api/webhooks", s.full("r"), nil, &list)
+	if len(list.Webhooks) != 0 {
+		t.Errorf("%+v", list)
 	}
 }
 

@@ -19,6 +19,7 @@ type route struct {
 	op     operation
 
 	once    bool // it takes an Idempotency-Key
+	sealed  bool // its answer holds a secret and is recorded encrypted
 	commits bool // its refusals carry the result of a commit
 	merges  bool // its refusals tell what is in conflict
 	strict  bool // members of the body that are not known are refused
@@ -114,9 +115,9 @@ func routes() []*route {
 		{name: "signing_keys.remove", method: del, once: true, path: "org/signing-keys", strict: true,
 			access: changesOrg(auth.OrgAdmin), op: answers(http.StatusOK, (*call).removeSigningKey)},
 
-		{name: "credentials.create", method: post, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials",
+		{name: "credentials.create", method: post, once: true, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials",
 			access: changes(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createCredential)},
-		{name: "credentials.update", method: put, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
+		{name: "credentials.update", method: put, once: true, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
 			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateCredential)},
 		{name: "credentials.delete", method: del, once: true, legacy: "repos/git-credentials", path: "repos/{r}/git-credentials/{credential}",
 			access: ofCredential(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteCredential)},
@@ -195,21 +196,21 @@ func routes() []*route {
 			access: ofPart(auth.OrgRead), op: sends[api.ListEvents, api.EventList]((*call).listEvents)},
 		{name: "webhooks.list", method: get, legacy: "webhooks", path: "webhooks", rows: true,
 			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).listWebhooks)},
-		{name: "webhooks.create", method: post, legacy: "webhooks", path: "webhooks", rows: true,
+		{name: "webhooks.create", method: post, once: true, sealed: true, legacy: "webhooks", path: "webhooks", rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusCreated, (*call).createWebhook)},
 		{name: "webhooks.get", method: get, path: "webhooks/{webhook}", rows: true,
 			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).getWebhook)},
-		{name: "webhooks.update", method: patch, path: "webhooks/{webhook}", strict: true, rows: true,
+		{name: "webhooks.update", method: patch, once: true, path: "webhooks/{webhook}", strict: true, rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).updateWebhook)},
-		{name: "webhooks.delete", method: del, path: "webhooks/{webhook}", rows: true,
+		{name: "webhooks.delete", method: del, once: true, path: "webhooks/{webhook}", rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).deleteWebhook)},
-		{name: "webhooks.rotate", method: post, path: "webhooks/{webhook}/rotate", rows: true,
+		{name: "webhooks.rotate", method: post, once: true, sealed: true, path: "webhooks/{webhook}/rotate", rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).rotateWebhook)},
 		{name: "webhooks.deliveries", method: get, path: "webhooks/{webhook}/deliveries", rows: true,
 			access: ofPart(auth.OrgRead, auth.RepoWrite), op: answers(http.StatusOK, (*call).listDeliveries)},
-		{name: "webhooks.ping", method: post, path: "webhooks/{webhook}/ping", rows: true,
+		{name: "webhooks.ping", method: post, once: true, path: "webhooks/{webhook}/ping", rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).pingWebhook)},
-		{name: "webhooks.redeliver", method: post, path: "webhooks/{webhook}/redeliver", rows: true,
+		{name: "webhooks.redeliver", method: post, once: true, path: "webhooks/{webhook}/redeliver", rows: true,
 			access: changesPart(auth.RepoWrite), op: answers(http.StatusOK, (*call).redeliver)},
 	}
 }

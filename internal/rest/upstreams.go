@@ -86,7 +86,7 @@ func (c *call) createCredential(q api.CreateCredential) (api.Credential, error) 
 	if q.RepoID != "" && q.RepoID != c.access.Principal.Repo {
 		return api.Credential{}, &service.Error{Code: service.RepositoryMissing, Message: "repository not found"}
 	}
-	k, err := c.Service.CreateCredential(c.ctx, c.access, q.Username, q.Password)
+	k, err := c.Service.CreateCredential(c.ctx, c.access, q.Username, q.Password, record(c, describeCredential))
 	return describeCredential(k), err
 }
 
@@ -94,7 +94,7 @@ func (c *call) updateCredential(q api.UpdateCredential) (api.Credential, error) 
 	if q.ID == "" {
 		return api.Credential{}, invalid("id is missing: it names the credential to update")
 	}
-	k, err := c.Service.UpdateCredential(c.ctx, c.access, q.ID, q.Username, q.Password)
+	k, err := c.Service.UpdateCredential(c.ctx, c.access, q.ID, q.Username, q.Password, record(c, describeCredential))
 	return describeCredential(k), err
 }
 

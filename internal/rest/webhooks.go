@@ -46,13 +46,24 @@ func (c *call) createWebhook(q api.CreateWebhook) (api.Webhook, error) {
 	}
 	w, secret, err := c.Service.CreateWebhook(c.ctx, c.access, q.Repo, webhook.Spec{
 		URL: q.URL, Events: q.Events, MuteEphemeral: q.MuteEphemeral, Enabled: true, Secret: q.Secret,
-	})
-	if err != nil {
-		return api.Webhook{}, err
-	}
+	}, c.recordWebhook())
+	return tellWebhook(w, secret), err
+}
+
+// tellWebhook describes an endpoint with a secret that is told once.
+func tellWebhook(w service.WebhookInfo, secret string) api.Webhook {
 	told := describeWebhook(w)
 	told.Secret = secret
-	return told, nil
+	return told
+}
+
+// recordWebhook makes the recorded answer to a request that makes or changes an
+// endpoint.
+func (c *call) recordWebhook() service.WebhookRecord {
+	if c.once.name == "" {
+		return nil
+	}
+	return func(w service.WebhookInfo, secret string) *meta.Idempotency { return c.row(tellWebhook(w, secret)) }
 }
 
 func (c *call) getWebhook(q api.GetWebhook) (api.Webhook, error) {
@@ -63,7 +74,7 @@ func (c *call) getWebhook(q api.GetWebhook) (api.Webhook, error) {
 func (c *call) updateWebhook(q api.UpdateWebhook) (api.Webhook, error) {
 	w, err := c.Service.UpdateWebhook(c.ctx, c.access, q.ID, service.WebhookChange{
 		Repo: q.Repo, URL: q.URL, Events: q.Events, MuteEphemeral: q.MuteEphemeral, Enabled: q.Enabled,
-	})
+	}, c.recordWebhook())
 	return describeWebhook(w), err
 }
 
@@ -71,20 +82,14 @@ func (c *call) rotateWebhook(q api.RotateWebhook) (api.Webhook, error) {
 	if q.Secret == "" {
 		q.Secret = webhook.NewSecret()
 	}
-	w, err := c.Service.UpdateWebhook(c.ctx, c.access, q.ID, service.WebhookChange{Secret: &q.Secret})
-	if err != nil {
-		return api.Webhook{}, err
-	}
-	told := describeWebhook(w)
-	told.Secret = q.Secret
-	return told, nil
+	w, err := c.Service.UpdateWebhook(c.ctx, c.access, q.ID, service.WebhookChange{Secret: &q.Secret}, c.recordWebhook())
+	return tellWebhook(w, q.Secret), err
 }
 
 func (c *call) deleteWebhook(q api.GetWebhook) (api.DeletedWebhook, error) {
-	if err := c.Service.DeleteWebhook(c.ctx, c.access, q.ID); err != nil {
-		return api.DeletedWebhook{}, err
-	}
-	return api.DeletedWebhook{ID: q.ID, Message: fmt.Sprintf("webhook %s deleted", q.ID)}, nil
+	done := api.DeletedWebhook{ID: q.ID, Message: fmt.Sprintf("webhook %.40s deleted", q.ID)}
+	c.keep(done)
+	return done, c.Service.DeleteWebhook(c.ctx, c.access, q.ID)
 }
 
 func (c *call) listDeliveries(q api.ListDeliveries) (api.DeliveryList, error) {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -59,6 +60,17 @@ func ownKey(path string) ([]byte, error) {
 	}
 	text, err = os.ReadFile(path)
 	return text, wrapKey(err)
+}
+
+// resealWebhooks encrypts the secrets of webhooks with the first key.
+func (s *Server) resealWebhooks(ctx context.Context) {
+	made, left, err := s.storage.Endpoints().Reseal(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.log.Error("encrypt webhook secrets with the first key", "err", err)
+	case made > 0 || left > 0:
+		s.log.Info("webhook secrets encrypted with the first key", "count", made, "left", left)
+	}
 }
 
 func wrapKey(err error) error {

@@ -82,7 +82,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 	}
 	s.countBackground()
 	s.service = service.New(service.Config{
-		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName,
+		Meta: s.storage.Meta, Engine: s.storage.Engine, Verifier: verifier, AnyName: cfg.AnyRepoName, DefaultNotesOnly: cfg.DefaultNotesOnly,
 		Rates: service.Rates{Org: int(cfg.OrgRate), Subject: int(cfg.SubjectRate)},
 		Feed:  s.storage.Feed, Endpoints: endpoints,
 		Secrets: s.storage.Secrets, Upstreams: s.upstreams,
@@ -177,7 +177,10 @@ func (s *Server) Listen() error {
 	s.stopBackground = cancel
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
-	s.background.Go(func() { s.webhooks.Run(ctx) })
+	s.background.Go(func() {
+		s.resealWebhooks(ctx)
+		s.webhooks.Run(ctx)
+	})
 	s.background.Go(func() { s.upstreams.Run(ctx) })
 	return nil
 }

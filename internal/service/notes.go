@@ -8,9 +8,20 @@ import (
 	"github.com/cairnstate/cairn/internal/repo"
 )
 
+// mayUse refuses notes refs that the operator did not enable.
+func (s *Service) mayUse(notes string) error {
+	if s.DefaultNotesOnly && notes != repo.DefaultNotes {
+		return Refuse(Invalid, "custom notes refs are not enabled")
+	}
+	return nil
+}
+
 // Note returns the note of the object that a revision names, in a notes ref with
 // a full name.
 func (s *Service) Note(ctx context.Context, a *Access, ref, rev string) (repo.Note, error) {
+	if err := s.mayUse(ref); err != nil {
+		return repo.Note{}, err
+	}
 	v, err := s.View(ctx, a)
 	if err != nil {
 		return repo.Note{}, err
@@ -35,6 +46,9 @@ type NoteTarget struct {
 
 // NoteTarget finds the object that a revision names.
 func (s *Service) NoteTarget(ctx context.Context, a *Access, ref, rev string) (NoteTarget, error) {
+	if err := s.mayUse(ref); err != nil {
+		return NoteTarget{}, err
+	}
 	v, err := s.View(ctx, a)
 	if err != nil {
 		return NoteTarget{}, err

@@ -53,3 +53,20 @@ func (s *Service) Record(ctx context.Context, a *Access, row *meta.Idempotency) 
 	}
 	return fmt.Errorf("record the answer to an idempotency key: refused: %s", v.Conflict.Kind)
 }
+
+// answerRow names the row that a recorded answer is bound to when it is sealed.
+func answerRow(name string) string { return "idempotency/" + name }
+
+// SealAnswer encrypts a recorded answer that holds a secret.
+func (s *Service) SealAnswer(name string, answer []byte) ([]byte, error) {
+	return s.Secrets.Seal(answerRow(name), answer)
+}
+
+// OpenAnswer decrypts what SealAnswer made.
+func (s *Service) OpenAnswer(name string, sealed []byte) ([]byte, error) {
+	answer, err := s.Secrets.Open(answerRow(name), sealed)
+	if err != nil {
+		return nil, &Error{Code: Precondition, Message: "the request was answered before and its answer, which holds a secret, cannot be read any more: take a new Idempotency-Key", Err: err}
+	}
+	return answer, nil
+}

@@ -38,6 +38,8 @@ type Config struct {
 	Upstreams *upstream.Syncer
 	// AnyName accepts repository names with characters that a shell may read.
 	AnyName bool
+	// DefaultNotesOnly refuses notes refs other than repo.DefaultNotes.
+	DefaultNotesOnly bool
 	// Rates bounds how many requests are answered.
 	Rates Rates
 	// Now is the clock for tokens; nil means time.Now.
@@ -61,7 +63,7 @@ func New(c Config) *Service {
 	}
 	if c.Endpoints == nil {
 		guard := new(netguard.Guard)
-		c.Endpoints = &webhook.Endpoints{Meta: c.Meta, Guard: guard, Sender: webhook.NewSender(nil, guard, nil)}
+		c.Endpoints = &webhook.Endpoints{Meta: c.Meta, Secrets: c.Secrets, Guard: guard, Sender: webhook.NewSender(c.Secrets, guard, nil)}
 	}
 	return &Service{Config: c}
 }

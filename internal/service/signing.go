@@ -83,8 +83,8 @@ func (s *Service) RemoveSigningKey(ctx context.Context, a *Access, fingerprint s
 
 // changeOrg applies a Change of the org alone.
 func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta.Change) error {
-	w := a.Writer(route)
-	c.Token, c.Subject, c.Route, c.Agent, c.Idempotency = w.Token, w.Subject, w.Route, w.Agent, w.Idempotency
+	by := a.change(route)
+	c.Token, c.Subject, c.Route, c.Agent, c.Idempotency = by.Token, by.Subject, by.Route, by.Agent, by.Idempotency
 	v, err := s.Meta.Apply(ctx, c)
 	if err != nil {
 		return fmt.Errorf("change org: %w", err)
@@ -92,15 +92,26 @@ func (s *Service) changeOrg(ctx context.Context, a *Access, route string, c meta
 	if v.Applied {
 		return nil
 	}
-	switch v.Conflict.Kind {
+	return orgRefusal(v.Conflict)
+}
+
+// change begins a Change of the org alone.
+func (a *Access) change(route string) meta.Change {
+	w := a.Writer(route)
+	return meta.Change{Org: a.Org.ID, Token: w.Token, Subject: w.Subject, Route: w.Route, Agent: w.Agent, Idempotency: w.Idempotency}
+}
+
+// orgRefusal turns what a Change of the org met into the error that says so.
+func orgRefusal(c *meta.Conflict) error {
+	switch c.Kind {
 	case meta.ConflictFloor:
 		return auth.Superseded()
 	case meta.ConflictKey:
 		return Refuse(NotFound, "the org has no such key")
 	case meta.ConflictReplay:
-		return &repo.ReplayError{Recorded: *v.Conflict.Replay}
+		return &repo.ReplayError{Recorded: *c.Replay}
 	}
-	return fmt.Errorf("change org: refused: %s", v.Conflict.Kind)
+	return fmt.Errorf("change org: refused: %s", c.Kind)
 }
 
 // AddSigningKey registers a key that verifies commits in an org's repositories,

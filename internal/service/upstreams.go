@@ -153,26 +153,31 @@ const (
 	maxPassword = 8 << 10
 )
 
+// CredentialRecord makes the row that is kept for the idempotency key of a
+// request which stores a credential; nil keeps none.
+type CredentialRecord func(meta.Credential) *meta.Idempotency
+
 // CreateCredential stores what the repository's upstream is asked with. A
 // repository has one at most, and may have one without an upstream.
-func (s *Service) CreateCredential(ctx context.Context, a *Access, username, password string) (meta.Credential, error) {
+func (s *Service) CreateCredential(ctx context.Context, a *Access, username, password string, record CredentialRecord) (meta.Credential, error) {
 	if !a.Repo.Deleted.IsZero() {
 		return meta.Credential{}, repositoryMissing()
 	}
-	return s.putCredential(ctx, a, meta.Credential{ID: meta.CredentialID(meta.NewID(time.Now())), Username: username}, password, false)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	return s.putCredential(ctx, a, meta.Credential{ID: meta.CredentialID(meta.NewID(now)), Username: username, CreatedAt: now}, password, false, record)
 }
 
 // UpdateCredential replaces name and secret of a credential.
-func (s *Service) UpdateCredential(ctx context.Context, a *Access, id, username, password string) (meta.Credential, error) {
+func (s *Service) UpdateCredential(ctx context.Context, a *Access, id, username, password string, record CredentialRecord) (meta.Credential, error) {
 	c, err := s.credential(ctx, a, id)
 	if err != nil {
 		return c, err
 	}
 	c.Username = username
-	return s.putCredential(ctx, a, c, password, true)
+	return s.putCredential(ctx, a, c, password, true, record)
 }
 
-func (s *Service) putCredential(ctx context.Context, a *Access, c meta.Credential, password string, replace bool) (meta.Credential, error) {
+func (s *Service) putCredential(ctx context.Context, a *Access, c meta.Credential, password string, replace bool, record CredentialRecord) (meta.Credential, error) {
 	switch {
 	case strings.TrimSpace(password) == "":
 		return c, Refuse(Invalid, "password is missing or blank")
@@ -182,24 +187,30 @@ func (s *Service) putCredential(ctx context.Context, a *Access, c meta.Credentia
 		return c, Refuse(Invalid, "the user name or the password has a character that cannot be sent: a control character, or a colon in the name")
 	}
 	sealed, err := s.Secrets.Seal(upstream.CredentialRow(c.ID), []byte(password))
-	if errors.Is(err, secret.ErrNoKey) {
-		return c, &Error{Code: Unsupported, Message: "this server keeps no secrets: its operator must give it a key with --secret-key-file", Err: err}
-	} else if err != nil {
-		return c, err
+	if err != nil {
+		return c, keyMissing(err)
 	}
 	c.Secret = sealed
-	route := "POST git-credentials"
+	w := a.Writer("POST git-credentials")
 	if replace {
-		route = "PUT git-credentials"
+		w.Route = "PUT git-credentials"
 	}
-	err = s.Engine.Follow(ctx, a.Writer(route), a.Repo, meta.FollowChange{PutCredential: &c, Replace: replace})
+	if record != nil {
+		w.Idempotency = record(c)
+	}
+	err = s.Engine.Follow(ctx, w, a.Repo, meta.FollowChange{PutCredential: &c, Replace: replace})
 	if exists, ok := errors.AsType[*repo.ExistsError](err); ok {
 		return c, &Error{Code: AlreadyExists, Message: "the repository has a credential already: update or delete it", Err: exists}
 	}
-	if err != nil {
-		return c, credentialMissing(err)
+	return c, credentialMissing(err)
+}
+
+// keyMissing says to clients that the server has no key to keep a secret with.
+func keyMissing(err error) error {
+	if errors.Is(err, secret.ErrNoKey) {
+		return &Error{Code: Unsupported, Message: "this server keeps no secrets: its operator must give it a key with --secret-key-file", Err: err}
 	}
-	return s.Meta.RepoCredential(ctx, a.Repo.ID)
+	return err
 }
 
 // DeleteCredential forgets a credential.

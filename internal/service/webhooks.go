@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/webhook"
@@ -69,17 +70,39 @@ func (s *Service) endpoint(ctx context.Context, a *Access, id string) (meta.Webh
 // CreateWebhook makes an endpoint and returns its secret, which is not told
 // again. repo narrows it; a token that was made for a repository makes endpoints
 // of that repository only.
-func (s *Service) CreateWebhook(ctx context.Context, a *Access, repo string, spec webhook.Spec) (WebhookInfo, string, error) {
+func (s *Service) CreateWebhook(ctx context.Context, a *Access, repo string, spec webhook.Spec, record WebhookRecord) (WebhookInfo, string, error) {
 	var err error
 	if spec.Repo, err = s.narrow(ctx, a, repo); err != nil {
 		return WebhookInfo{}, "", err
 	}
-	w, secret, err := s.Endpoints.Create(ctx, a.Org.ID, spec)
+	info, err := s.named(ctx, meta.Webhook{Repo: spec.Repo})
 	if err != nil {
 		return WebhookInfo{}, "", err
 	}
-	info, err := s.named(ctx, w)
-	return info, secret, err
+	spec.Record = record.of(info.RepoName)
+	var secret string
+	info.Webhook, secret, err = s.Endpoints.Create(ctx, a.change("POST webhooks"), spec)
+	return info, secret, webhookRefusal(err)
+}
+
+// WebhookRecord makes the row that is kept for the idempotency key of a request
+// which makes or changes an endpoint; nil keeps none. secret is "" when it does
+// not change.
+type WebhookRecord func(w WebhookInfo, secret string) *meta.Idempotency
+
+func (r WebhookRecord) of(repo string) func(meta.Webhook, string) *meta.Idempotency {
+	if r == nil {
+		return nil
+	}
+	return func(w meta.Webhook, secret string) *meta.Idempotency { return r(WebhookInfo{w, repo}, secret) }
+}
+
+// webhookRefusal turns why an endpoint did not change into what clients are told.
+func webhookRefusal(err error) error {
+	if refused, ok := errors.AsType[*webhook.RefusedError](err); ok {
+		return orgRefusal(refused.Conflict)
+	}
+	return keyMissing(err)
 }
 
 // WebhookChange says what is to change of an endpoint; nil leaves it.
@@ -93,7 +116,7 @@ type WebhookChange struct {
 }
 
 // UpdateWebhook changes an endpoint.
-func (s *Service) UpdateWebhook(ctx context.Context, a *Access, id string, ch WebhookChange) (WebhookInfo, error) {
+func (s *Service) UpdateWebhook(ctx context.Context, a *Access, id string, ch WebhookChange, record WebhookRecord) (WebhookInfo, error) {
 	w, err := s.endpoint(ctx, a, id)
 	if err != nil {
 		return WebhookInfo{}, err
@@ -109,10 +132,13 @@ func (s *Service) UpdateWebhook(ctx context.Context, a *Access, id string, ch We
 	assign(&spec.MuteEphemeral, ch.MuteEphemeral)
 	assign(&spec.Enabled, ch.Enabled)
 	assign(&spec.Secret, ch.Secret)
-	if w, err = s.Endpoints.Update(ctx, a.Org.ID, w.ID, spec); err != nil {
+	info, err := s.named(ctx, meta.Webhook{Repo: spec.Repo})
+	if err != nil {
 		return WebhookInfo{}, err
 	}
-	return s.named(ctx, w)
+	spec.Record = record.of(info.RepoName)
+	info.Webhook, err = s.Endpoints.Update(ctx, a.change("PATCH webhooks"), w.ID, spec)
+	return info, webhookRefusal(err)
 }
 
 func assign[T any](to, from *T) {
@@ -127,7 +153,7 @@ func (s *Service) DeleteWebhook(ctx context.Context, a *Access, id string) error
 	if err != nil {
 		return err
 	}
-	return s.Endpoints.Delete(ctx, a.Org.ID, w.ID)
+	return webhookRefusal(s.Endpoints.Delete(ctx, a.change("DELETE webhooks"), w.ID))
 }
 
 // WebhookDeliveries returns recent deliveries of an endpoint, the newest event

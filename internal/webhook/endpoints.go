@@ -49,7 +49,7 @@ func (e *NotFoundError) Error() string { return e.What + " not found" }
 // Endpoints manages the endpoints of orgs. It is safe for concurrent use.
 type Endpoints struct {
 	Meta    meta.Store
-	Secrets *secret.Keyring // nil stores secrets as they are
+	Secrets *secret.Keyring // nil takes no secrets, and so no endpoints
 	Guard   *netguard.Guard
 	Sender  *Sender
 	// Now is the clock for new rows; nil means time.Now.
@@ -67,6 +67,9 @@ type Spec struct {
 	Enabled       bool
 	// Secret signs deliveries; "" makes a new one (of a new endpoint).
 	Secret string
+	// Record, when set, makes the row that is kept for the request's idempotency
+	// key; secret is "" when it does not change.
+	Record func(w meta.Webhook, secret string) *meta.Idempotency
 }
 
 // SpecOf is what an endpoint was made from, without its secret.
@@ -139,12 +142,13 @@ func (s *Spec) check() error {
 }
 
 // Create makes an endpoint and returns it with its secret, which is not told
-// again. Events from now on are delivered.
-func (a *Endpoints) Create(ctx context.Context, org meta.OrgID, s Spec) (meta.Webhook, string, error) {
+// again. Events from now on are delivered. by names the org and who asks.
+// [secret.ErrNoKey] says that the secret cannot be kept.
+func (a *Endpoints) Create(ctx context.Context, by meta.Change, s Spec) (meta.Webhook, string, error) {
 	if err := errors.Join(a.checkURL(s.URL), s.check()); err != nil {
 		return meta.Webhook{}, "", err
 	}
-	there, err := a.Meta.Webhooks(ctx, org)
+	there, err := a.Meta.Webhooks(ctx, by.Org)
 	if err != nil {
 		return meta.Webhook{}, "", err
 	}
@@ -154,28 +158,41 @@ func (a *Endpoints) Create(ctx context.Context, org meta.OrgID, s Spec) (meta.We
 	if s.Secret == "" {
 		s.Secret = NewSecret()
 	}
-	now := time.Now
-	if a.Now != nil {
-		now = a.Now
-	}
-	w := s.fill(meta.Webhook{ID: meta.WebhookID(meta.NewID(now()))})
+	now := a.now()
+	w := s.fill(meta.Webhook{ID: meta.WebhookID(meta.NewID(now)), Org: by.Org, CreatedAt: now, UpdatedAt: now})
 	if w.Secret, err = sealSecret(a.Secrets, w.ID, s.Secret); err != nil {
 		return meta.Webhook{}, "", err
 	}
 	// What happened before has a position then, and the endpoint starts after it.
-	if _, err := a.Meta.LastEvent(ctx); err != nil {
+	if w.Position, err = a.Meta.LastEvent(ctx); err != nil {
 		return meta.Webhook{}, "", err
 	}
-	if err := a.apply(ctx, meta.Change{Org: org, CreateWebhook: &w}); err != nil {
-		return meta.Webhook{}, "", err
+	by.CreateWebhook = &w
+	if s.Record != nil {
+		by.Idempotency = s.Record(w, s.Secret)
 	}
-	w, err = a.Get(ctx, org, w.ID)
-	return w, s.Secret, err
+	return w, s.Secret, a.apply(ctx, by)
+}
+
+// now is the time as the store keeps it.
+func (a *Endpoints) now() time.Time {
+	now := time.Now
+	if a.Now != nil {
+		now = a.Now
+	}
+	return now().UTC().Truncate(time.Microsecond)
 }
 
 func (s Spec) fill(w meta.Webhook) meta.Webhook {
 	w.Repo, w.URL, w.Events, w.MuteEphemeral, w.Enabled = s.Repo, s.URL, s.Events, s.MuteEphemeral, s.Enabled
 	return w
+}
+
+// RefusedError says that a change of an endpoint met a conflict.
+type RefusedError struct{ Conflict *meta.Conflict }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("change of a webhook refused: %s", e.Conflict.Kind)
 }
 
 func (a *Endpoints) apply(ctx context.Context, c meta.Change) error {
@@ -184,7 +201,7 @@ func (a *Endpoints) apply(ctx context.Context, c meta.Change) error {
 		return err
 	}
 	if !v.Applied {
-		return fmt.Errorf("change of a webhook refused: %s", v.Conflict.Kind)
+		return &RefusedError{Conflict: v.Conflict}
 	}
 	if a.Changed != nil {
 		a.Changed()
@@ -194,9 +211,9 @@ func (a *Endpoints) apply(ctx context.Context, c meta.Change) error {
 
 // Update changes an endpoint; its progress stays. A secret that is not "" takes
 // the place of the one before. Enabling it forgets its failures, and what waited
-// is delivered.
-func (a *Endpoints) Update(ctx context.Context, org meta.OrgID, id meta.WebhookID, s Spec) (meta.Webhook, error) {
-	w, err := a.Get(ctx, org, id)
+// is delivered. by names the org and who asks.
+func (a *Endpoints) Update(ctx context.Context, by meta.Change, id meta.WebhookID, s Spec) (meta.Webhook, error) {
+	w, err := a.Get(ctx, by.Org, id)
 	if err != nil {
 		return meta.Webhook{}, err
 	}
@@ -206,28 +223,35 @@ func (a *Endpoints) Update(ctx context.Context, org meta.OrgID, id meta.WebhookI
 	if err := errors.Join(err, s.check()); err != nil {
 		return meta.Webhook{}, err
 	}
+	if s.Enabled != w.Enabled {
+		w.FailingSince = time.Time{}
+	}
 	w = s.fill(w)
 	if w.Enabled {
 		w.Reason = ""
 	}
+	w.UpdatedAt = a.now()
 	w.Secret = nil
 	if s.Secret != "" {
 		if w.Secret, err = sealSecret(a.Secrets, id, s.Secret); err != nil {
 			return meta.Webhook{}, err
 		}
 	}
-	if err := a.apply(ctx, meta.Change{Org: org, UpdateWebhook: &w}); err != nil {
-		return meta.Webhook{}, err
+	by.UpdateWebhook = &w
+	if s.Record != nil {
+		by.Idempotency = s.Record(w, s.Secret)
 	}
-	return a.Get(ctx, org, id)
+	return w, a.apply(ctx, by)
 }
 
-// Delete removes an endpoint; what waited for it is not delivered.
-func (a *Endpoints) Delete(ctx context.Context, org meta.OrgID, id meta.WebhookID) error {
-	if _, err := a.Get(ctx, org, id); err != nil {
+// Delete removes an endpoint; what waited for it is not delivered. by names the
+// org and who asks.
+func (a *Endpoints) Delete(ctx context.Context, by meta.Change, id meta.WebhookID) error {
+	if _, err := a.Get(ctx, by.Org, id); err != nil {
 		return err
 	}
-	return a.apply(ctx, meta.Change{Org: org, DeleteWebhook: id})
+	by.DeleteWebhook = id
+	return a.apply(ctx, by)
 }
 
 // Get returns one endpoint.

@@ -14,6 +14,7 @@ import (
 	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
+	"github.com/cairnstate/cairn/internal/secret"
 )
 
 func jsonInto(data []byte, into any) error { return json.Unmarshal(data, into) }
@@ -33,12 +34,12 @@ func TestRequest(t *testing.T) {
 		rw.Write(bytes.Repeat([]byte("x"), 1<<20))
 	}))
 	defer s.Close()
-	hook, secret, err := w.endpoints.Create(t.Context(), w.org, Spec{URL: s.URL, Enabled: true})
+	hook, key, err := w.endpoints.Create(t.Context(), meta.Change{Org: w.org}, Spec{URL: s.URL, Enabled: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bytes.Contains(hook.Secret, []byte(secret)) || len(secret) < 40 {
-		t.Errorf("secret %q is stored as %q", secret, hook.Secret)
+	if bytes.Contains(hook.Secret, []byte(key)) || len(key) < 40 {
+		t.Errorf("secret %q is stored as %q", key, hook.Secret)
 	}
 	before := time.Now().Truncate(time.Second)
 	out, err := w.endpoints.Ping(t.Context(), hook)
@@ -57,7 +58,7 @@ func TestRequest(t *testing.T) {
 	}
 	signed := false
 	for at := before; !at.After(time.Now()); at = at.Add(time.Second) {
-		signed = signed || header.Get("X-Pierre-Signature") == Sign([]byte(secret), body, at)
+		signed = signed || header.Get("X-Pierre-Signature") == Sign([]byte(key), body, at)
 	}
 	if !signed {
 		t.Errorf("signature %q", header.Get("X-Pierre-Signature"))
@@ -69,10 +70,10 @@ func TestRequest(t *testing.T) {
 	if out, err := w.endpoints.Ping(t.Context(), moved); err != nil || out.Delivered || out.Status != 0 || !strings.Contains(out.Error, "secret") {
 		t.Errorf("moved secret: %+v, %v", out, err)
 	}
-	plain, err := sealSecret(nil, 1, "0123456789")
-	if err != nil {
-		t.Fatal(err)
+	if _, err := sealSecret(nil, 1, "0123456789"); !errors.Is(err, secret.ErrNoKey) {
+		t.Errorf("a secret is kept without a key: %v", err)
 	}
+	plain := append([]byte{plainSecret}, "0123456789"...)
 	if got, err := openSecret(nil, meta.Webhook{ID: 1, Secret: plain}); err != nil || string(got) != "0123456789" {
 		t.Errorf("secret without a key: %q, %v", got, err)
 	}
@@ -144,7 +145,7 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 		"spaced secret":  {URL: "https://hooks.example.com/", Secret: "12345678 x"},
 		"control secret": {URL: "https://hooks.example.com/", Secret: "12345678\n"},
 	} {
-		if _, _, err := w.endpoints.Create(t.Context(), w.org, spec); !isA[*InvalidError](err) {
+		if _, _, err := w.endpoints.Create(t.Context(), meta.Change{Org: w.org}, spec); !isA[*InvalidError](err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -154,17 +155,17 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 	for range MaxPerOrg {
 		w.endpoint(Spec{URL: "https://hooks.example.com/"})
 	}
-	if _, _, err := w.endpoints.Create(t.Context(), w.org, Spec{URL: "https://hooks.example.com/"}); !isA[*InvalidError](err) {
+	if _, _, err := w.endpoints.Create(t.Context(), meta.Change{Org: w.org}, Spec{URL: "https://hooks.example.com/"}); !isA[*InvalidError](err) {
 		t.Errorf("one too many: %v", err)
 	}
 	list, err := w.feed.Webhooks(t.Context(), w.org)
 	if err != nil || len(list) != MaxPerOrg {
 		t.Fatalf("%d endpoints, %v", len(list), err)
 	}
-	if err := w.endpoints.Delete(t.Context(), w.org+1, list[0].ID); !isA[*NotFoundError](err) {
+	if err := w.endpoints.Delete(t.Context(), meta.Change{Org: w.org + 1}, list[0].ID); !isA[*NotFoundError](err) {
 		t.Errorf("another org deletes: %v", err)
 	}
-	if err := w.endpoints.Delete(t.Context(), w.org, list[0].ID); err != nil {
+	if err := w.endpoints.Delete(t.Context(), meta.Change{Org: w.org}, list[0].ID); err != nil {
 		t.Error(err)
 	}
 	// One whose URL is refused meanwhile can still be disabled.
@@ -173,11 +174,11 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 	w.apply(meta.Change{UpdateWebhook: &bad})
 	spec := SpecOf(bad)
 	spec.Enabled = false
-	if hook, err := w.endpoints.Update(t.Context(), w.org, bad.ID, spec); err != nil || hook.Enabled {
+	if hook, err := w.endpoints.Update(t.Context(), meta.Change{Org: w.org}, bad.ID, spec); err != nil || hook.Enabled {
 		t.Errorf("disabling: %+v, %v", hook, err)
 	}
 	spec.URL = "https://127.0.0.3/"
-	if _, err := w.endpoints.Update(t.Context(), w.org, bad.ID, spec); !isA[*InvalidError](err) {
+	if _, err := w.endpoints.Update(t.Context(), meta.Change{Org: w.org}, bad.ID, spec); !isA[*InvalidError](err) {
 		t.Errorf("update to a refused URL: %v", err)
 	}
 }
@@ -204,4 +205,39 @@ func FuzzRef(f *testing.F) {
 			t.Errorf("ref %q of no JSON", ref)
 		}
 	})
+}
+
+// TestReseal: after the first key changed, all secrets are encrypted with it, those
+// too that were stored without any.
+func TestReseal(t *testing.T) {
+	w := newWorld(t, "sqlite")
+	older, newer := secret.Generate(), secret.Generate()
+	ring := func(texts ...[]byte) *secret.Keyring {
+		r, err := secret.Parse(bytes.Join(texts, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	w.endpoints.Secrets = ring(older)
+	sealed := w.endpoint(Spec{URL: "https://hooks.example.com/", Secret: "older-secret"})
+	plain := meta.Webhook{ID: sealed.ID + 1, URL: "https://hooks.example.com/", Secret: append([]byte{plainSecret}, "plain-secret"...)}
+	lost := meta.Webhook{ID: sealed.ID + 2, URL: "https://hooks.example.com/", Secret: []byte{1, 2, 3}}
+	w.apply(meta.Change{CreateWebhook: &plain})
+	w.apply(meta.Change{CreateWebhook: &lost})
+	w.endpoints.Secrets = ring(newer, older)
+	for _, want := range []int{2, 0} {
+		if made, left, err := w.endpoints.Reseal(t.Context()); made != want || left != 1 || err != nil {
+			t.Errorf("%d made, %d left, %v", made, left, err)
+		}
+	}
+	for id, want := range map[meta.WebhookID]string{sealed.ID: "older-secret", plain.ID: "plain-secret"} {
+		hook, err := w.endpoints.Get(t.Context(), w.org, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := openSecret(ring(newer), hook); err != nil || string(got) != want {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
 }

@@ -36,7 +36,7 @@ type Sender struct {
 }
 
 // NewSender returns a Sender that connects through guard and follows no
-// redirects. secrets may be nil when secrets are stored as they are; now nil
+// redirects. Without secrets nothing is signed that is stored sealed; now nil
 // means time.Now.
 func NewSender(secrets *secret.Keyring, guard *netguard.Guard, now func() time.Time) *Sender {
 	if now == nil {
@@ -122,15 +122,13 @@ func describe(err error) string {
 	return "the connection failed"
 }
 
-// Stored secrets begin with this byte when no key to seal them is configured;
-// sealed ones begin with the version of their seal, which is never 0.
+// Secrets that were stored when servers without a key took them begin with this
+// byte; sealed ones begin with the version of their seal, which is never 0.
 const plainSecret = 0
 
-// sealSecret returns a secret as it is stored.
+// sealSecret returns a secret as it is stored; [secret.ErrNoKey] when there is no
+// key to seal it with.
 func sealSecret(keys *secret.Keyring, id meta.WebhookID, plain string) ([]byte, error) {
-	if keys == nil {
-		return append([]byte{plainSecret}, plain...), nil
-	}
 	return keys.Seal(secretRow(id), []byte(plain))
 }
 

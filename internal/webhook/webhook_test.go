@@ -125,7 +125,7 @@ func (w *world) start(process string, c Config) (d *Deliverer, stop func()) {
 func (w *world) endpoint(s Spec) meta.Webhook {
 	w.Helper()
 	s.Enabled = true
-	hook, _, err := w.endpoints.Create(context.Background(), w.org, s)
+	hook, _, err := w.endpoints.Create(context.Background(), meta.Change{Org: w.org}, s)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -456,7 +456,7 @@ func TestDisabling(t *testing.T) {
 	spec := SpecOf(hook)
 	spec.Enabled = true
 	w.endpoints.Changed = d.Changed
-	if hook, err := w.endpoints.Update(t.Context(), w.org, hook.ID, spec); err != nil || hook.Reason != "" || !hook.FailingSince.IsZero() {
+	if hook, err := w.endpoints.Update(t.Context(), meta.Change{Org: w.org}, hook.ID, spec); err != nil || hook.Reason != "" || !hook.FailingSince.IsZero() {
 		t.Errorf("enabled endpoint %+v, %v", hook, err)
 	}
 	w.eventually("what waited is delivered", func() bool { return w.settled(hook.ID) })

@@ -16,6 +16,7 @@ import (
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/events"
+	"github.com/cairnstate/cairn/internal/secret"
 	"github.com/cairnstate/cairn/internal/webhook"
 	"github.com/cairnstate/cairn/tests/harness"
 )
@@ -325,7 +326,9 @@ func TestKilled(t *testing.T) {
 // TestTwoNodes: one of two nodes delivers, whichever wrote; when it is killed
 // the other one goes on. Streams of either node see the events of both.
 func TestTwoNodes(t *testing.T) {
-	one := harness.Serve(t, harness.OnPostgresAndS3(t, loopback))
+	opts := harness.OnPostgresAndS3(t, loopback)
+	opts.Env = append(opts.Env, "CAIRN_SECRET_KEY="+strings.TrimSpace(string(secret.Generate())))
+	one := harness.Serve(t, opts)
 	two := one.Beside(t)
 	r := newReceiver(t)
 	subscribe(t, one, map[string]any{"url": r.url()})

@@ -69,6 +69,14 @@ func testWebhooks(t *testing.T, open Open) {
 	if w := must(f.Webhook(f.ctx, f.org, a))(t); !w.Enabled || string(w.Secret) != "new" {
 		t.Errorf("after the second update %+v", w)
 	}
+	for _, seal := range [][2]string{{"old", "wrong"}, {"new", "sealed"}, {"new", "wrong"}} {
+		if err := f.SealWebhook(f.ctx, a, []byte(seal[0]), []byte(seal[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w := must(f.Webhook(f.ctx, f.org, a))(t); string(w.Secret) != "sealed" || !w.Enabled {
+		t.Errorf("after sealing %+v", w)
+	}
 	f.apply(meta.Change{Org: other, DeleteWebhook: a})
 	must(f.Webhook(f.ctx, f.org, a))(t)
 	f.apply(meta.Change{DeleteWebhook: a})

@@ -120,8 +120,12 @@ func (b *batch) stageFollow(c *meta.Change) {
 	if n := p.PutCredential; n != nil && p.Replace {
 		b.write(exec(`UPDATE credentials SET username = $2, secret = $3, updated_at = $4 WHERE id = $1`, n.ID, n.Username, notNil(n.Secret), b.now))
 	} else if n != nil {
-		b.write(exec(`INSERT INTO credentials (id, org, repo, username, secret, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $6)`,
-			n.ID, c.Org, c.Repo, n.Username, notNil(n.Secret), b.now))
+		created := b.now
+		if !n.CreatedAt.IsZero() {
+			created = unixMicro(n.CreatedAt)
+		}
+		b.write(exec(`INSERT INTO credentials (id, org, repo, username, secret, created_at, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			n.ID, c.Org, c.Repo, n.Username, notNil(n.Secret), created, b.now))
 	}
 	if p.DeleteCredential != 0 {
 		b.write(exec(`DELETE FROM credentials WHERE id = $1`, p.DeleteCredential))

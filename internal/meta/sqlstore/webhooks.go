@@ -40,10 +40,15 @@ func (r *webhookRow) webhook() meta.Webhook {
 // stageWebhooks stages what a Change writes to endpoints.
 func (b *batch) stageWebhooks(c *meta.Change) {
 	if w := c.CreateWebhook; w != nil {
+		created := b.now
+		if !w.CreatedAt.IsZero() {
+			created = unixMicro(w.CreatedAt)
+		}
 		b.write(exec(`INSERT INTO webhooks (id, org, repo, url, secret, events, mute_ephemeral, enabled, reason, created_at, updated_at,
 			position, failing_since, owner, lease_until, fence)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, (SELECT coalesce(max(position), 0) FROM events), 0, $11, 0, 0)`,
-			w.ID, c.Org, w.Repo, w.URL, notNil(w.Secret), strings.Join(w.Events, "\n"), w.MuteEphemeral, w.Enabled, w.Reason, b.now, ""))
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10,
+			coalesce(nullif(CAST($12 AS bigint), 0), (SELECT coalesce(max(position), 0) FROM events)), 0, $11, 0, 0)`,
+			w.ID, c.Org, w.Repo, w.URL, notNil(w.Secret), strings.Join(w.Events, "\n"), w.MuteEphemeral, w.Enabled, w.Reason, created, "", w.Position))
 	}
 	if w := c.UpdateWebhook; w != nil {
 		b.write(exec(`UPDATE webhooks SET repo = $3, url = $4, events = $5, mute_ephemeral = $6, reason = $7, updated_at = $8,
@@ -181,6 +186,13 @@ func (s *Store) SaveDeliveries(ctx context.Context, p meta.DeliveryProgress) err
 		err = meta.ErrNotFound
 	}
 	return err
+}
+
+// SealWebhook implements meta.Store.
+func (s *Store) SealWebhook(ctx context.Context, id meta.WebhookID, from, to []byte) error {
+	return s.write(ctx, func(int64) []stmt {
+		return []stmt{exec(`UPDATE webhooks SET secret = $3 WHERE id = $1 AND secret = $2`, id, from, to)}
+	})
 }
 
 // Deliveries implements meta.Store.
