@@ -8,7 +8,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,15 +15,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
 // outcome is a line that a client's program prints.
 type outcome struct {
-	Case   string // "" in the line that counts the cases of Method
-	Error  string // why it failed
-	Absent string // the route that it needs and the server does not have
+	Case  string // "" in the line that counts the cases of Method
+	Error string // why it failed
 
 	Method       string
 	Works, Fails int
@@ -66,7 +63,7 @@ func contract(t *testing.T, program *exec.Cmd) {
 	program.Env = slices.Concat(harness.GitEnv(program.Dir), published(t, s), []string{
 		"LIMITED_API_BASE_URL=" + limited.URL, "LIMITED_PRIVATE_KEY=" + privateKey(t, limited),
 		"RSA_PRIVATE_KEY=" + register(t, s, rsaKey), "ED25519_PRIVATE_KEY=" + register(t, s, edKey),
-		"UPSTREAM_HOST=" + host, "ROUTES=" + strings.Join(legacyRoutes(t), " "),
+		"UPSTREAM_HOST=" + host,
 		"SSL_CERT_FILE=" + ca, "GIT_SSL_CAINFO=" + ca, // alone, because every process reads it
 	})
 	methods, works, fails := 0, 0, 0
@@ -80,9 +77,6 @@ func contract(t *testing.T, program *exec.Cmd) {
 			continue
 		}
 		t.Run(o.Case, func(t *testing.T) {
-			if o.Absent != "" {
-				t.Skipf("the server has no route %s", o.Absent)
-			}
 			if o.Error != "" {
 				t.Error(o.Error)
 			}
@@ -139,20 +133,4 @@ func upstream(t *testing.T) string {
 	g.Run("init", "-q", "--bare", "--initial-branch=trunk", bare)
 	g.In(bare).Input("commit refs/heads/trunk\ncommitter T <t@example.com> 1700000000 +0000\ndata 5\nbegin\nM 100644 inline a\ndata 2\na\n\n", "fast-import", "--quiet")
 	return strings.TrimPrefix(harness.ServeBackend(t, root).URL, "http://")
-}
-
-// legacyRoutes lists the paths below /api/v1/ that the server has.
-func legacyRoutes(t *testing.T) []string {
-	t.Helper()
-	var document struct{ Paths map[string]any }
-	if err := json.Unmarshal(api.OpenAPI, &document); err != nil {
-		t.Fatal(err)
-	}
-	var paths []string
-	for path := range maps.Keys(document.Paths) {
-		if legacy, ok := strings.CutPrefix(path, "/api/v1/"); ok {
-			paths = append(paths, legacy)
-		}
-	}
-	return paths
 }

@@ -133,7 +133,7 @@ func (r *replay) call(t *testing.T, s step) harness.Answer {
 	path, _, _ := strings.Cut(s.path, "?")
 	call := s.method + " " + described(r.g.prefix+path)
 	if !r.routes[call] {
-		t.Skipf("the server has no route %s", call)
+		t.Fatalf("the server describes no route %s", call)
 	}
 	r.made[call] = true
 	s.path = r.g.prefix + s.path

@@ -187,7 +187,6 @@ export const commits = {
     },
   },
   'Repo.createCommitFromDiff': {
-    route: 'repos/diff-commit',
     kind: 'update',
     call: (repo) => apply(repo),
     works: {
@@ -226,7 +225,6 @@ export const commits = {
     },
   },
   'Repo.restoreCommit': {
-    route: 'repos/restore-commit',
     kind: 'update',
     call: (repo) => restore(repo, { targetCommitSha: nobody }),
     works: {

@@ -218,7 +218,6 @@ export const reading = {
     },
   },
   'Repo.getBlame': {
-    route: 'repos/blame',
     call: (repo) => repo.getBlame({ path: 'README.md' }),
     works: {
       async 'each line'() {
@@ -256,7 +255,6 @@ export const reading = {
     },
   },
   'Repo.grep': {
-    route: 'repos/grep',
     call: (repo) => repo.grep({ query: { pattern: 'x' } }),
     works: {
       async 'lines with their numbers'() {
@@ -305,7 +303,6 @@ export const reading = {
     },
   },
   'Repo.getCommitDiff': {
-    route: 'repos/diff',
     call: (repo) => repo.getCommitDiff({ sha: 'main' }),
     works: {
       async 'against the parent'() {
@@ -342,7 +339,6 @@ export const reading = {
     },
   },
   'Repo.getBranchDiff': {
-    route: 'repos/branches/diff',
     call: (repo) => repo.getBranchDiff({ branch: 'feature' }),
     works: {
       async 'since the merge base'() {

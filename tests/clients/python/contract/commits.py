@@ -245,7 +245,7 @@ COMMITS = {
         "a path in .git": (update("invalid"), applying(diff=PATCH.replace("added.txt", ".git/x"))),
         "a policy": (update("forbidden", "denied by policy"), applying(ref_policies=CLOSED)),
         "no message": (plain("required"), applying(commit_message="")),
-    }, call=apply, kind=update, route="repos/diff-commit"),
+    }, call=apply, kind=update),
     "Repo.restore_commit": Row({"a new commit with the old tree": restored}, {
         "its own tip": (update("precondition_failed"), restoring(lambda h: h.tip)),
         "not an ancestor": (update("precondition_failed"), restoring(lambda h: h.feature)),
@@ -255,5 +255,5 @@ COMMITS = {
         "a policy": (update("forbidden", "denied by policy"), restoring(lambda h: h.first, ref_policies=CLOSED)),
         "another ref": (plain("refs/"), restoring(lambda h: h.first, target_branch="refs/tags/x")),
         "no author": (plain("author"), restoring(lambda h: h.first, author={"name": " ", "email": ""})),
-    }, call=lambda repo: restore(repo, NOBODY), kind=update, route="repos/restore-commit"),
+    }, call=lambda repo: restore(repo, NOBODY), kind=update),
 }

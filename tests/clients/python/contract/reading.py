@@ -287,22 +287,22 @@ READING = {
         "too many ranges": (status(400), asks("get_blame", path="README.md", ranges=["1,1"] * 17)),
         "a binary file": (status(400), blame_binary),
         "no path": (plain("required"), asks("get_blame", path=" ")),
-    }, call=lambda repo: repo.get_blame(path="README.md"), route="repos/blame"),
+    }, call=lambda repo: repo.get_blame(path="README.md")),
     "Repo.grep": Row({"case, context, filters, pages": grep}, {
         "a bad expression": (status(400), asks("grep", pattern="(")),
         "an unknown ref": (status(404), asks("grep", pattern="x", ref="absent")),
         "a bad cursor": (status(400), asks("grep", pattern="x", pagination={"cursor": "x"})),
         "an empty repository": (status(404), empty("grep", pattern="x")),
         "no pattern": (plain("required"), asks("grep", pattern="")),
-    }, call=lambda repo: repo.grep(pattern="x"), route="repos/grep"),
+    }, call=lambda repo: repo.grep(pattern="x")),
     "Repo.get_commit_diff": Row({"against the parent, a base": commit_diff, "a patch that applies, and what is filtered": patch}, {
         "unknown": (status(404), asks("get_commit_diff", sha=NOBODY)),
         "an unknown base": (status(404), asks("get_commit_diff", sha="main", base_sha=NOBODY)),
         "no id": (status(400), asks("get_commit_diff", sha="")),
-    }, call=lambda repo: repo.get_commit_diff(sha="main"), route="repos/diff"),
+    }, call=lambda repo: repo.get_commit_diff(sha="main")),
     "Repo.get_branch_diff": Row({"since the merge base": branch_diff}, {
         "an unknown branch": (status(404), asks("get_branch_diff", branch="absent")),
         "an unknown base": (status(404), asks("get_branch_diff", branch="feature", base="absent")),
         "no branch": (status(400), asks("get_branch_diff", branch="")),
-    }, call=lambda repo: repo.get_branch_diff(branch="feature"), route="repos/branches/diff"),
+    }, call=lambda repo: repo.get_branch_diff(branch="feature")),
 }

@@ -176,5 +176,5 @@ async def until(check):
 class Row:
     """What is asked of one method. call makes its general failures."""
 
-    def __init__(self, works, fails=None, call=None, kind=status, route=None):
-        self.works, self.fails, self.call, self.kind, self.route = works, fails or {}, call, kind, route
+    def __init__(self, works, fails=None, call=None, kind=status):
+        self.works, self.fails, self.call, self.kind = works, fails or {}, call, kind
