@@ -165,8 +165,14 @@ func (s *Stack) Close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// Scratch returns the names of the scratch files that are left.
-func (s *Stack) Scratch() ([]string, error) { return filepath.Glob(filepath.Join(s.dir, "*-[0-9]*")) }
+// Scratch returns the names of the scratch files that are left when the engine
+// has given up what it keeps for later requests. It may be used further.
+func (s *Stack) Scratch() ([]string, error) {
+	if err := s.Engine.Close(); err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(s.dir, "*-[0-9]*"))
+}
 
 // View returns a view of a repository as it is now.
 func (s *Stack) View(ctx context.Context, id meta.RepoID) (*repo.View, error) {
