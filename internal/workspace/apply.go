@@ -150,13 +150,14 @@ func (r *restore) setMetaOf(parent int, name string, m dirMeta) error {
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	return r.setMeta(parent, name, fd, m.path, &m.entry, func(path, reason string) { r.out.LeftOut.add(path, reason) })
+	return r.setMeta(parent, name, fd, m.path, &m.entry, false, func(path, reason string) { r.out.LeftOut.add(path, reason) })
 }
 
-// setMeta gives name, which fd has open unless it is -1, the metadata of e.
-func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.Entry, leave func(path, reason string)) error {
+// setMeta gives name, which fd has open unless it is -1, the metadata of e. made
+// says that it was made just now.
+func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.Entry, made bool, leave func(path, reason string)) error {
 	if fd >= 0 {
-		if err := r.setXattrs(fd, path, e, leave); err != nil {
+		if err := r.setXattrs(fd, path, e, made, leave); err != nil {
 			return err
 		}
 	}
@@ -189,11 +190,15 @@ func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.
 	return r.do("set the times of", path, func() error { return unix.UtimesNanoAt(parent, name, times, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
-// setXattrs makes the attributes of fd those of e.
-func (r *restore) setXattrs(fd int, path string, e *tree.Entry, leave func(path, reason string)) error {
-	have, err := xattrs(fd)
-	if err != nil {
-		return err
+// setXattrs makes the attributes of fd those of e. made says that it was made
+// just now.
+func (r *restore) setXattrs(fd int, path string, e *tree.Entry, made bool, leave func(path, reason string)) error {
+	var have []tree.Xattr
+	if !made || len(e.Xattrs) > 0 {
+		var err error
+		if have, err = xattrs(fd); err != nil {
+			return err
+		}
 	}
 	for _, x := range have {
 		if !slices.ContainsFunc(e.Xattrs, func(w tree.Xattr) bool { return w.Name == x.Name }) {

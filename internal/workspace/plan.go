@@ -101,6 +101,7 @@ func (p *planner) run() error {
 		if top.st, err = fstat(p.root.fd); err != nil {
 			return err
 		}
+		p.root.existed, p.root.before = true, top.st
 	}
 	p.live[p.root.Name] = top
 	if err := tree.Walk(p.ctx, p.src, []tree.Node{tree.NodeOf(p.root.Name, &p.root.entry)}, p.visit); err != nil {

@@ -84,6 +84,8 @@ type liveRoot struct {
 	Root
 	fd      int
 	entry   tree.Entry
+	existed bool
+	before  stat   // of a root that existed
 	staging string // its name in the root, once it exists
 	stageFD int
 	bytes   uint64 // to be written
@@ -139,7 +141,7 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 		return r.out, nil
 	}
 	if err := r.stage(); err != nil {
-		return nil, errors.Join(fmt.Errorf("fetch into the staging directory, nothing was changed yet: %w", err), r.unstage())
+		return nil, errors.Join(fmt.Errorf("fetch into the staging directory, nothing was changed yet: %w", err), r.abandon())
 	}
 	if err := r.apply(); err != nil {
 		return nil, fmt.Errorf("the restore is not complete, run it again: %w", err)

@@ -124,6 +124,7 @@ func (r *restore) makeStaging() error {
 			return err
 		}
 		root.staging = name
+		r.metas = append(r.metas, dirMeta{target{root, root.Name}, root.entry})
 		fd, err := openDir(root.fd, name)
 		if err != nil {
 			return err
@@ -143,6 +144,18 @@ func (r *restore) unstage() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// abandon removes the staging directories, after which everything is as it was.
+func (r *restore) abandon() error {
+	err := r.unstage()
+	for _, root := range r.roots {
+		if root.existed {
+			err = errors.Join(err, unix.Fchmod(root.fd, root.before.Mode&0o7777),
+				unix.UtimesNanoAt(root.fd, ".", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, root.before.Mtim}, 0))
+		}
+	}
+	return err
 }
 
 func (s *stager) all() error {
@@ -350,7 +363,7 @@ func (s *stager) writeLink(j *fileJob) error {
 	if err := s.do("create", j.path, func() error { return unix.Symlinkat(text, j.dir.fd, j.name) }); err != nil {
 		return err
 	}
-	return s.setMeta(j.dir.fd, j.name, -1, j.path, &j.entry, s.leave)
+	return s.setMeta(j.dir.fd, j.name, -1, j.path, &j.entry, true, s.leave)
 }
 
 // fileWriter is a file under way.
@@ -423,7 +436,7 @@ func (w *fileWriter) end(err error) error {
 		err = w.s.do("write", w.j.path, func() error { return unix.Ftruncate(w.fd, int64(e.Content.Size)) })
 	}
 	if err == nil {
-		err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, w.s.leave)
+		err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, true, w.s.leave)
 	}
 	return errors.Join(err, unix.Close(w.fd))
 }
