@@ -62,4 +62,8 @@ func TestAnswerLost(t *testing.T) {
 	if n := g.In("clone").Run("rev-list", "--count", "HEAD"); n != "3" {
 		t.Errorf("%s commits, want one for each key", n)
 	}
+	a, err := s.Do(nil, http.MethodGet, "/api/events", s.Token(harness.Grant{Repo: "r", Scopes: []auth.Scope{auth.OrgRead}}), "", nil)
+	if events, _ := a.JSON("events").([]any); err != nil || a.Status != http.StatusOK || len(events) != 3 {
+		t.Errorf("%d %s %v, want one event for each key", a.Status, a.Body, err)
+	}
 }
