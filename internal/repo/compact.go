@@ -29,7 +29,7 @@ const (
 	// foldRest is how long a repository is left alone after a fold. Under a
 	// steady load packs gather meanwhile, and a fold of many costs little more
 	// than one of few.
-	foldRest = 100 * time.Millisecond
+	foldRest = 250 * time.Millisecond
 	// untidyFor is how long unreachable objects may lie about before a
 	// repository that is written to is repacked on its own.
 	untidyFor = 24 * time.Hour
@@ -67,6 +67,13 @@ func (q *queue) add(id meta.RepoID) {
 	if !q.resting[id] {
 		q.signal()
 	}
+}
+
+// waits reports whether a repository has work due.
+func (q *queue) waits(id meta.RepoID) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.due[id]
 }
 
 // signal wakes work up. It is called with q.mu held.
@@ -192,7 +199,11 @@ func (e *Engine) noteDue(ctx context.Context, v *View) {
 	if err != nil {
 		return
 	}
-	packs := make([]*meta.Pack, len(db.Packs()))
+	n := len(db.Packs())
+	if n > 0 && db.Packs()[n-1].Info().Inline && e.jobs.folds.waits(v.repo.ID) {
+		return // one small pack more: the first write after the fold looks at all
+	}
+	packs := make([]*meta.Pack, n)
 	for i, p := range db.Packs() {
 		packs[i] = p.Info()
 	}

@@ -140,19 +140,16 @@ func New(cfg Config) *Engine {
 // Close removes what is left of work for git. Nothing may run any more.
 func (e *Engine) Close() error { return e.room.Close() }
 
-// patience is how often a reader lets other goroutines go first before it reads
-// a newer version of a repository.
-const patience = 8
+// patience bounds how long a reader waits for a writer of this process to lay what
+// it has written over the view, before it reads that itself.
+const patience = time.Millisecond
 
 // View returns an immutable view of a repository at r's version or a later one.
 // r is fresh from the metadata store.
 func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
 	near, ok := e.views.get(r.ID)
-	for n := 0; ok && near.repo.Version < r.Version && n < patience; n++ {
-		// Its own writers lay what they have just written over the view as soon as
-		// they run.
-		runtime.Gosched()
-		near, ok = e.views.get(r.ID)
+	if ok && near.repo.Version < r.Version {
+		near, ok = e.follow(ctx, near, r.Version)
 	}
 	if ok && near.repo.Version >= r.Version {
 		return near, nil
@@ -173,6 +170,31 @@ func (e *Engine) View(ctx context.Context, r meta.Repo) (*View, error) {
 		return nil, err
 	}
 	return got.(*View), nil
+}
+
+// follow waits, while this process writes to the repository of a view, for one of a
+// version, and returns the newest there is.
+func (e *Engine) follow(ctx context.Context, near *View, version int64) (v *View, ok bool) {
+	id := near.repo.ID
+	var timeout <-chan time.Time
+	for v, ok = near, true; ok && v.repo.Version < version; v, ok = e.views.get(id) {
+		// The Change may have ended since the view was looked up.
+		ended := e.feed.next(id)
+		if now, at := e.views.get(id); ended == nil || at && now.repo.Version >= version {
+			return now, at
+		}
+		if timeout == nil {
+			timeout = time.After(patience)
+		}
+		select {
+		case <-ended:
+		case <-timeout:
+			return e.views.get(id)
+		case <-ctx.Done():
+			return v, true
+		}
+	}
+	return v, ok
 }
 
 // logPage is how many entries of the ref log a view is refreshed from; after

@@ -14,8 +14,58 @@ const maxAhead = 256
 // repository is not read again after each. What becomes known before the Change
 // of the version before it waits. It is safe for concurrent use.
 type feed struct {
-	mu    sync.Mutex
-	ahead map[meta.RepoID]map[int64]*applied // by version
+	mu       sync.Mutex
+	ahead    map[meta.RepoID]map[int64]*applied // by version
+	underway map[meta.RepoID]*underway
+}
+
+// underway are Changes of a repository that are being written, or were and are
+// not laid over the cached view yet.
+type underway struct {
+	n     int
+	ended chan struct{} // closed when the next of them ends; nil when nobody waits
+}
+
+// begin notes that a Change of a repository is written; end must be called once
+// it was laid over the cached view, or was not applied.
+func (f *feed) begin(id meta.RepoID) (end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := f.underway[id]
+	if u == nil {
+		if f.underway == nil {
+			f.underway = make(map[meta.RepoID]*underway)
+		}
+		u = new(underway)
+		f.underway[id] = u
+	}
+	u.n++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if u.ended != nil {
+			close(u.ended)
+			u.ended = nil
+		}
+		if u.n--; u.n == 0 {
+			delete(f.underway, id)
+		}
+	}
+}
+
+// next returns a channel that is closed when a Change that is under way ends; nil
+// when none is.
+func (f *feed) next(id meta.RepoID) <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u := f.underway[id]
+	if u == nil {
+		return nil
+	}
+	if u.ended == nil {
+		u.ended = make(chan struct{})
+	}
+	return u.ended
 }
 
 // applied is what a Change did to a repository.

@@ -1,8 +1,10 @@
 package repo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
@@ -81,7 +83,7 @@ func (e *Engine) fold(ctx context.Context, id meta.RepoID) (bool, error) {
 }
 
 func (e *Engine) foldPacks(ctx context.Context, v *View, f *folding) (*madePack, error) {
-	set, err := f.objects(ctx, e.cfg.ODB)
+	set, err := f.objects(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,34 +115,46 @@ type folding struct {
 	whole bool
 }
 
-// objects returns everything in the packs, each object once.
-func (f *folding) objects(ctx context.Context, store *odb.Store) (*graph.ObjectSet, error) {
-	window, err := store.Open(ctx, 0)
-	if err != nil {
-		return nil, err
+// objects returns everything in the packs, each object once: in the first pack
+// that has it.
+func (f *folding) objects(ctx context.Context) (*graph.ObjectSet, error) {
+	type held struct {
+		id  object.ID
+		loc odb.Loc
 	}
-	for _, p := range f.db.Packs()[f.lo:f.hi] {
-		window = window.With(p)
-	}
-	set := graph.NewObjectSet(window)
-	f.whole = true
-	for i, p := range window.Packs() {
+	var all []held
+	for place := f.lo; place < f.hi; place++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		first := make([]int32, 0, p.Index().Count())
-		for pos := range p.Index().Count() {
-			if loc, _ := window.Find(p.Index().ID(pos)); loc.Pack == int32(i) {
-				first = append(first, int32(pos))
-			}
+		idx := f.db.Pack(place).Index()
+		all = slices.Grow(all, idx.Count())
+		for pos := range idx.Count() {
+			all = append(all, held{idx.ID(pos), odb.Loc{Pack: place, Pos: int32(pos)}})
 		}
-		if len(first) == p.Index().Count() {
-			set.AddPack(int32(i))
+	}
+	slices.SortFunc(all, func(a, b held) int { return cmp.Or(a.id.Compare(b.id), cmp.Compare(a.loc.Pack, b.loc.Pack)) })
+	again := make(map[int32]map[int32]bool) // positions in packs of what earlier ones have
+	for i := 1; i < len(all); i++ {
+		if loc := all[i].loc; all[i].id == all[i-1].id {
+			if again[loc.Pack] == nil {
+				again[loc.Pack] = make(map[int32]bool)
+			}
+			again[loc.Pack][loc.Pos] = true
+		}
+	}
+	f.whole = len(again) == 0
+	set := graph.NewObjectSet(f.db)
+	for place := f.lo; place < f.hi; place++ {
+		left := again[place]
+		if left == nil {
+			set.AddPack(place)
 			continue
 		}
-		f.whole = false
-		for _, pos := range first {
-			set.Add(odb.Loc{Pack: int32(i), Pos: pos})
+		for pos := range int32(f.db.Pack(place).Index().Count()) {
+			if !left[pos] {
+				set.Add(odb.Loc{Pack: place, Pos: pos})
+			}
 		}
 	}
 	return set, nil

@@ -111,22 +111,11 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		if !e.holdsLease() {
 			return Outcome{}, ErrLeaseLost
 		}
-		verdict, err := e.cfg.Meta.Apply(ctx, change)
+		verdict, err := e.apply(ctx, v, &change, u.published)
 		if err != nil {
-			if errors.Is(err, meta.ErrNotApplied) {
-				return Outcome{}, fmt.Errorf("write refs: %w", err)
-			}
-			return Outcome{}, &unknownOutcomeError{err}
+			return Outcome{}, err
 		}
 		if verdict.Applied {
-			e.rules.applied(change.Repo, verdict.Version, false)
-			var added *odb.Pack
-			if change.AddPack != nil && u.published != nil {
-				added = u.published(verdict)
-			}
-			if (added == nil) == (change.AddPack == nil) {
-				e.advance(v, verdict.Version, appliedBy(&change, verdict, added))
-			}
 			return Outcome{Version: verdict.Version, Moved: moved}, nil
 		}
 		if verdict.Conflict.Kind == meta.ConflictUpload && u.again != nil && uploads < maxUploads {
@@ -146,6 +135,31 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		}
 	}
 	return Outcome{}, &ConflictError{Ref: u.Refs[0].Name}
+}
+
+// apply writes the Change of an update and lays it over the cached view. published
+// is that of the Update.
+func (e *Engine) apply(ctx context.Context, v *View, change *meta.Change, published func(meta.Verdict) *odb.Pack) (meta.Verdict, error) {
+	defer e.feed.begin(change.Repo)()
+	verdict, err := e.cfg.Meta.Apply(ctx, *change)
+	if errors.Is(err, meta.ErrNotApplied) {
+		return verdict, fmt.Errorf("write refs: %w", err)
+	}
+	if err != nil {
+		return verdict, &unknownOutcomeError{err}
+	}
+	if !verdict.Applied {
+		return verdict, nil
+	}
+	e.rules.applied(change.Repo, verdict.Version, false)
+	var added *odb.Pack
+	if change.AddPack != nil && published != nil {
+		added = published(verdict)
+	}
+	if (added == nil) == (change.AddPack == nil) {
+		e.advance(v, verdict.Version, appliedBy(change, verdict, added))
+	}
+	return verdict, nil
 }
 
 // plan decides an update against one view and returns the Change that makes it.

@@ -63,6 +63,9 @@ func (c *call) decodeInput(into any) error {
 // decodeJSON reads one JSON value. Members that are not known are passed over,
 // or refused when strict is set.
 func decodeJSON(data []byte, into any, strict bool) error {
+	if !strict && json.Unmarshal(data, into) == nil {
+		return nil // else the decoder says what is wrong
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if strict {
 		dec.DisallowUnknownFields()

@@ -22,24 +22,29 @@ const (
 // arrive, by a scanner of our own, because encoding/json holds whole strings in
 // memory.
 type lines struct {
-	src *bufio.Reader
-	n   int // bytes read of the current line
+	*buffers
+	n int // bytes read of the current line
 }
 
 // buffers are what lines read through.
-var buffers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 32<<10) }}
-
-func newLines(r io.Reader) *lines {
-	src := buffers.Get().(*bufio.Reader)
-	src.Reset(r)
-	return &lines{src: src}
+type buffers struct {
+	src   *bufio.Reader
+	plain [3 << 10]byte // what base64 decodes to
 }
 
-// close gives the buffer back; the lines cannot be read further.
+var bufferPool = sync.Pool{New: func() any { return &buffers{src: bufio.NewReaderSize(nil, 32<<10)} }}
+
+func newLines(r io.Reader) *lines {
+	b := bufferPool.Get().(*buffers)
+	b.src.Reset(r)
+	return &lines{buffers: b}
+}
+
+// close gives the buffers back; the lines cannot be read further.
 func (l *lines) close() {
 	l.src.Reset(nil)
-	buffers.Put(l.src)
-	l.src = nil
+	bufferPool.Put(l.buffers)
+	l.buffers = nil
 }
 
 // more moves to the beginning of the next line that is not blank. It returns
@@ -60,11 +65,14 @@ func (l *lines) more() (bool, error) {
 	}
 }
 
-// whole returns the current line.
+// whole returns the current line, until something else is read.
 func (l *lines) whole() ([]byte, error) {
 	var line []byte
 	for {
 		part, err := l.src.ReadSlice('\n')
+		if line == nil && (err == nil || err == io.EOF) {
+			return part, nil
+		}
 		if len(line)+len(part) > maxLine {
 			return nil, longLine()
 		}
@@ -185,7 +193,7 @@ func (l *lines) base64(dst io.Writer) error {
 		}
 		return err
 	}
-	d := decoder{dst: dst}
+	d := decoder{dst: dst, buf: &l.plain}
 	if err := l.string(d.add); err != nil {
 		return err
 	}
@@ -204,7 +212,7 @@ type decoder struct {
 	held  int
 	n     int  // bytes decoded
 	ended bool // padding was seen
-	buf   [3 << 10]byte
+	buf   *[3 << 10]byte
 }
 
 func (d *decoder) add(part []byte) error {

@@ -252,7 +252,7 @@ func BuildIndex(entries []IndexEntry, packChecksum object.ID) []byte {
 // in order of ID; it is called several times for each. Errors are w's.
 func WriteIndex(w io.Writer, count int, at func(i int) IndexEntry, packChecksum object.ID) error {
 	hash := sha1.New()
-	out := &indexWriter{w: io.MultiWriter(w, hash)}
+	out := &indexWriter{w: io.MultiWriter(w, hash), buf: make([]byte, 0, min(idxNames+count*entryWidth+trailerLen, indexBuffer+object.Size))}
 	out.buf = append(out.buf, idxMagic...)
 	out.uint32(2)
 	i := 0
@@ -291,6 +291,9 @@ func WriteIndex(w io.Writer, count int, at func(i int) IndexEntry, packChecksum 
 	return err
 }
 
+// indexBuffer is how many bytes an indexWriter gathers.
+const indexBuffer = 32 << 10
+
 // indexWriter buffers small writes and keeps the first error.
 type indexWriter struct {
 	w   io.Writer
@@ -309,7 +312,7 @@ func (o *indexWriter) bytes(b []byte) {
 }
 
 func (o *indexWriter) flushFull() {
-	if len(o.buf) >= 32<<10 {
+	if len(o.buf) >= indexBuffer {
 		o.flush()
 	}
 }

@@ -25,8 +25,9 @@ type Written struct {
 // After an error every call returns it. It is not safe for concurrent use.
 type Writer struct {
 	w      io.Writer
-	buf    []byte    // not yet written
-	sum    hash.Hash // nil when known has the result
+	buf    []byte             // not yet written
+	first  *[firstBuffer]byte // what buf began in, nil once it is given back
+	sum    hash.Hash          // nil when known has the result
 	known  object.ID
 	offset int64  // of the next byte
 	crc    uint32 // of the current entry
@@ -56,9 +57,13 @@ var (
 	}}
 )
 
+// firstBuffers hold the bytes of packs that are small.
+var firstBuffers = sync.Pool{New: func() any { return new([firstBuffer]byte) }}
+
 // NewWriter begins a pack of exactly count objects.
 func NewWriter(w io.Writer, count uint32) *Writer {
-	p := &Writer{w: w, buf: make([]byte, 0, firstBuffer), sum: sha1.New(), left: count}
+	first := firstBuffers.Get().(*[firstBuffer]byte)
+	p := &Writer{w: w, buf: first[:0], first: first, sum: sha1.New(), left: count}
 	p.buf = appendHeader(p.buf, count)
 	p.offset = headerLen
 	p.hold = headerLen
@@ -225,6 +230,7 @@ func (p *Writer) makeRoom() error {
 	}
 	if cap(p.buf) < writerBuffer {
 		p.buf = append(make([]byte, 0, writerBuffer), p.buf...)
+		p.release()
 		return nil
 	}
 	return p.flush()
@@ -243,6 +249,14 @@ func (p *Writer) flush() error {
 	return nil
 }
 
+// release gives the first buffer back; p.buf must not lie in it any more.
+func (p *Writer) release() {
+	if p.first != nil {
+		firstBuffers.Put(p.first)
+		p.first = nil
+	}
+}
+
 // Close writes the trailer and returns the pack's checksum. It is an error if
 // fewer objects were written than the header says. It does not close the
 // underlying writer.
@@ -250,20 +264,20 @@ func (p *Writer) Close() (object.ID, error) {
 	if p.err == nil && p.left > 0 {
 		p.err = fmt.Errorf("pack lacks %d of the objects that its header says", p.left)
 	}
-	if p.err == nil {
-		p.err = p.flush()
-	}
 	if p.err != nil {
 		return object.Zero, p.err
 	}
 	checksum := p.known
 	if p.sum != nil {
-		checksum = object.ID(p.sum.Sum(nil))
+		p.sum.Write(p.buf)
+		p.sum.Sum(checksum[:0])
 	}
-	if _, err := p.w.Write(checksum[:]); err != nil {
+	// With the trailer in it, a small pack is a single write.
+	if _, err := p.w.Write(append(p.buf, checksum[:]...)); err != nil {
 		p.err = &IOError{"write pack", err}
 		return object.Zero, p.err
 	}
-	p.err = errClosed
+	p.err, p.buf = errClosed, nil
+	p.release()
 	return checksum, nil
 }

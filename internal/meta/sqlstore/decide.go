@@ -209,6 +209,14 @@ func (b *batch) list(r *repoState) []meta.PackID {
 	return nil
 }
 
+// ownList is list, of which appending changes no other.
+func (b *batch) ownList(r *repoState) []meta.PackID {
+	if set := b.sets[r.PackSet]; set != nil && set.fresh {
+		return set.packs
+	}
+	return slices.Clip(b.list(r))
+}
+
 // moveRefs checks the Change's refs and moves them, or moves none.
 func (b *batch) moveRefs(c *meta.Change) *meta.Conflict {
 	r := b.repos[c.Repo]
@@ -311,7 +319,7 @@ func (b *batch) stageRepo(c *meta.Change) int64 {
 	}
 	r.dirty = true
 	if p := c.AddPack; p != nil {
-		b.relist(r, append(slices.Clip(b.list(r)), p.ID))
+		b.relist(r, append(b.ownList(r), p.ID))
 		b.addPack(r, p)
 		if c.Reservation != "" {
 			b.orgs[c.Org].account.end(c.Reservation)
@@ -401,7 +409,11 @@ func (b *batch) relist(r *repoState, packs []meta.PackID) {
 	r.PackSet = 0
 	if len(packs) > 0 {
 		r.PackSet = meta.NewID(time.Now())
-		b.sets[r.PackSet] = &setState{packs: packs, repos: 1, fresh: true}
+		fresh := &setState{packs: packs, repos: 1, fresh: true}
+		b.sets[r.PackSet] = fresh
+		if set != nil && set.repos == 0 {
+			set.next, fresh.from = fresh, set
+		}
 	}
 }
 

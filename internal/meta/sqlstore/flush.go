@@ -185,11 +185,19 @@ func (b *batch) flushSet(id int64, set *setState) {
 	case set.fresh && set.repos > 0:
 		b.write(exec(`INSERT INTO pack_sets (id, repos, packs) VALUES ($1, $2, $3)`,
 			id, set.repos, storedPacks(set.packs)))
-		b.count(set.packs, 1)
+		n := 0
+		if moved(set.from, set) {
+			n = begins(set.from, set)
+		}
+		b.count(set.packs[n:], 1)
 	case set.fresh || set.repos == set.stored:
 	case set.repos <= 0:
 		b.write(exec(`DELETE FROM pack_sets WHERE id = $1`, id))
-		b.count(set.packs, -1)
+		n := 0
+		if moved(set, set.next) {
+			n = begins(set, set.next)
+		}
+		b.count(set.packs[n:], -1)
 	default:
 		b.write(exec(`UPDATE pack_sets SET repos = $2 WHERE id = $1`, id, set.repos))
 	}

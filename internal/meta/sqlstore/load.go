@@ -90,6 +90,24 @@ type setState struct {
 	packs         []meta.PackID
 	stored, repos int64
 	fresh         bool // made by the batch; the repository's list is its list
+	// from is the stored set whose last repository went over to this fresh one,
+	// and next the way back.
+	from, next *setState
+}
+
+// moved reports whether a fresh set takes the place of a stored one, so that for
+// the packs that begin both nothing changes.
+func moved(from, to *setState) bool {
+	return from != nil && to != nil && !from.fresh && from.repos <= 0 && to.repos > 0
+}
+
+// begins returns how many packs two sets begin with in common.
+func begins(a, b *setState) int {
+	n := 0
+	for n < min(len(a.packs), len(b.packs)) && a.packs[n] == b.packs[n] {
+		n++
+	}
+	return n
 }
 
 // packState says how the batch changes a pack.
