@@ -293,6 +293,19 @@ func Scan(ctx context.Context, p *odb.Pack) ([]Commit, error) {
 	return commits, nil
 }
 
+// Know tells the commits of a pack, all of them, where its maker has them at hand,
+// so that they need not be read from it.
+func Know(p *odb.Pack, commits []Commit) {
+	// What fails here fails again, and is told, when the table is asked for.
+	_, _ = p.Memo(func() (any, error) {
+		data, err := Encode(p.Index(), commits, nil)
+		if err != nil {
+			return nil, err
+		}
+		return Parse(data)
+	})
+}
+
 // tableOf returns the commit table of a pack, stored or computed. A garbage
 // pack's commits are not part of history.
 func tableOf(ctx context.Context, p *odb.Pack) (*Table, error) {

@@ -129,15 +129,22 @@ func mergeSegments(a, b *segment) segment {
 // With returns a DB that has p after the packs of db. Its cost does not grow
 // with the number of objects, on average over many packs. What only garbage
 // packs hold is not found by ID: for a DB it does not exist.
-func (db *DB) With(p *Pack) *DB {
+func (db *DB) With(p *Pack) *DB { return db.WithNew(p, nil) }
+
+// WithNew is With for a pack of which no object is in upon, an earlier DB of the
+// same repository; nil says nothing.
+func (db *DB) WithNew(p *Pack, upon *DB) *DB {
 	n := int32(len(db.packs))
-	// Full slice expressions: the next DB must not write into this one's arrays.
-	out := &DB{store: db.store, packs: append(db.packs[:n:n], p)}
+	// Copies: the next DB must not write into this one's arrays.
+	out := &DB{store: db.store, packs: make([]*Pack, n+1), shared: make([]bool, n+1)}
+	copy(out.packs, db.packs)
+	copy(out.shared, db.shared)
+	out.packs[n] = p
 	if p.info.Class == meta.PackGarbage {
-		out.shared, out.segs = append(db.shared[:n:n], true), db.segs
+		out.shared[n], out.segs = true, db.segs
 		return out
 	}
-	out.shared = append(db.shared[:n:n], p.info.Exact && db.hasAny(p.file.Index()))
+	out.shared[n] = p.info.Exact && db.hasAny(p.file.Index(), upon)
 	out.segs = append(slices.Clone(db.segs), segment{lo: n, hi: n + 1, one: p.file.Index()})
 	for len(out.segs) > 1 {
 		a, b := &out.segs[len(out.segs)-2], &out.segs[len(out.segs)-1]
@@ -197,13 +204,20 @@ func (db *DB) first(n int32) *DB {
 // have made a pack that was exact upon what it saw.
 func (db *DB) Exact(place int32) bool { return db.packs[place].info.Exact && !db.shared[place] }
 
-// hasAny reports whether db has an object of idx.
-func (db *DB) hasAny(idx *pack.Index) bool {
-	if len(db.segs) == 0 {
-		return false
+// hasAny reports whether db has an object of idx; upon, if it is not nil, has none.
+func (db *DB) hasAny(idx *pack.Index, upon *DB) bool {
+	has := db.Has
+	if upon != nil && len(db.packs) >= len(upon.packs) && slices.Equal(db.packs[:len(upon.packs)], upon.packs) {
+		later := db.packs[len(upon.packs):]
+		has = func(id object.ID) bool {
+			return slices.ContainsFunc(later, func(p *Pack) bool {
+				_, ok := p.Index().Lookup(id)
+				return ok && p.info.Class != meta.PackGarbage
+			})
+		}
 	}
 	for i := range idx.Count() {
-		if db.Has(idx.ID(i)) {
+		if has(idx.ID(i)) {
 			return true
 		}
 	}

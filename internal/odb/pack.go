@@ -88,6 +88,9 @@ func (p *Pack) get(pos int) (object.Type, []byte, error) {
 func (p *Pack) Fault(pos int, err error) error { return p.fault(pos, err) }
 
 func (p *Pack) fault(pos int, err error) error {
+	if err == nil {
+		return nil
+	}
 	var bad *pack.CorruptError
 	if errors.As(err, &bad) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, blob.ErrNotFound) {
 		return p.store.corrupt(&CorruptError{Object: p.Index().ID(pos), Pack: p.info.ID, Err: err})

@@ -246,11 +246,17 @@ func (c *commit) write(ctx context.Context, v *View, db *odb.DB, at start) (Comm
 		return CommitResult{}, err
 	}
 	res := CommitResult{Commit: built.id, Tree: built.tree, Old: at.old, PackBytes: row.Bytes, Blobs: c.count}
-	u := Update{Refs: []RefUpdate{{Name: c.target, Old: at.old, New: built.id, descends: true}}, Pack: row}
+	u := Update{Refs: []RefUpdate{{Name: c.target, Old: at.old, New: built.id, descends: true}}, Pack: row, upon: db}
+	if row.Inline {
+		u.commits = []graph.Commit{built.commit()} // a large pack has its table stored
+	}
 	if c.req.Record != nil {
 		u.Idempotency = c.req.Record(res)
 	}
 	out, err := c.engine.publish(ctx, c.writer, v, u, f.file, f.index)
+	if err == nil {
+		c.engine.roots.Put(built.id, built.tree, object.Size)
+	}
 	res.Version = out.Version
 	return res, err
 }
@@ -282,7 +288,7 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 	if !at.parent.IsZero() {
 		parents = []object.ID{at.parent}
 		var err error
-		if base, err = treeOf(ctx, db, at.parent); err != nil {
+		if base, err = c.engine.rootOf(ctx, db, at.parent); err != nil {
 			return nil, err
 		}
 	}
@@ -350,6 +356,7 @@ func (c *commit) pack(db *odb.DB, tidy bool, b *built) (*freshPack, error) {
 			blobs = append(blobs, content)
 		}
 	}
+	f.exact = f.exact && !db.Has(b.id)
 	count := 1 + len(trees) + len(blobs)
 	w := pack.NewWriter(f.file, uint32(count))
 	f.note(b.id)(w.Add(object.Commit, b.data))
@@ -409,6 +416,18 @@ func (f *freshPack) finish(ctx context.Context, v *View, commit graph.Commit) (*
 		}
 	}
 	return f.file.Finish(ctx, f.index, table, contents)
+}
+
+// rootOf is treeOf for commits whose trees are asked for again and again.
+func (e *Engine) rootOf(ctx context.Context, db *odb.DB, commit object.ID) (object.ID, error) {
+	if tree, ok := e.roots.Get(commit); ok && db.Has(commit) {
+		return tree, nil
+	}
+	tree, err := treeOf(ctx, db, commit)
+	if err == nil {
+		e.roots.Put(commit, tree, object.Size)
+	}
+	return tree, err
 }
 
 // treeOf returns the root tree of a commit.

@@ -88,7 +88,7 @@ func TestFoldPushes(t *testing.T) {
 	objects, sum := 0, int64(0)
 	for i := len(db.Packs()) - 1; i >= 0; i-- {
 		p := db.Packs()[i].Info()
-		if p.Bytes < foldRatio*sum {
+		if foldShare*p.Bytes < sum {
 			t.Errorf("pack %d of %d has %d bytes, those after it %d", i, len(db.Packs()), p.Bytes, sum)
 		}
 		objects += int(p.Objects)

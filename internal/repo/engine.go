@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/gitcmd"
 	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -85,6 +86,7 @@ type Engine struct {
 	answers *lru.Cache[answerKey, []byte]
 	last    *lru.Cache[lastKey, lastValue]
 	details *lru.Cache[FilesQuery, *FileDetails]
+	roots   *lru.Cache[object.ID, object.ID] // root trees of commits that others are made upon
 	// histories are lists of commits that somebody is reading page by page.
 	histories *lru.Cache[historyKey, *history]
 	greps     greps
@@ -131,6 +133,7 @@ func New(cfg Config) *Engine {
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
 		details:   lru.New[FilesQuery, *FileDetails](cfg.CacheBytes / 16),
+		roots:     lru.New[object.ID, object.ID](cfg.CacheBytes / 64),
 		histories: lru.New[historyKey, *history](cfg.CacheBytes / 8),
 		greps:     newGreps(cfg.CacheBytes / 16),
 		room:      gitcmd.NewRoom(cfg.Scratch),

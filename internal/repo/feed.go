@@ -75,6 +75,7 @@ type applied struct {
 	tidy    bool
 	removed []meta.PackID // added stand in their place, or behind all others
 	added   []*odb.Pack
+	upon    *odb.DB // has no object of added; nil says nothing
 }
 
 // appliedBy describes a Change of refs with the pack that it added, nil for none.
@@ -148,9 +149,13 @@ func (v *View) after(did *applied) *View {
 	if db == nil || later {
 		return nil
 	}
-	db, ok := db.Replaced(did.removed, did.added)
-	if !ok {
-		return nil
+	if len(did.removed) == 0 && len(did.added) == 1 {
+		db = db.WithNew(did.added[0], did.upon)
+	} else {
+		var ok bool
+		if db, ok = db.Replaced(did.removed, did.added); !ok {
+			return nil
+		}
 	}
 	next.repo.PackSet = -next.repo.Version // its id was not read
 	next.inherit(v, did.entries)

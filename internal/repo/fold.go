@@ -17,10 +17,11 @@ const (
 	// foldAt is how many packs may gather in a repository behind its compacted
 	// ones before they are put together.
 	foldAt = 48
-	// foldRatio is how many times larger than all later ones together a pack
-	// must be to be left as it is. Each object is copied a few times only, for its
-	// pack at least doubles, and what is left over are few packs.
-	foldRatio = 1
+	// foldShare says which packs are left as they are: those that are at least
+	// that fraction of all later ones together. Each object is copied a few times
+	// only, for its pack grows by several times, and what is left over are few
+	// packs.
+	foldShare = 4
 	// maxTips bounds the tips, and the boundary, of a pack that is called exact.
 	maxTips = 1 << 12
 )

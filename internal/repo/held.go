@@ -81,12 +81,12 @@ func heldOf(r meta.Repo, packs []meta.ListedPack) map[meta.PackID]bool {
 }
 
 // smallTail returns from which one on packs are put together: the first one that
-// is not foldRatio times larger than all that follow.
+// is less than a foldShare of all that follow.
 func smallTail(packs []*meta.Pack) int {
 	lo := len(packs)
 	var sum int64
 	for i := len(packs) - 1; i >= 0; i-- {
-		if packs[i].Bytes < foldRatio*sum || sum == 0 {
+		if foldShare*packs[i].Bytes < sum || sum == 0 {
 			lo = i
 		}
 		sum += packs[i].Bytes

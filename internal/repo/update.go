@@ -10,6 +10,7 @@ import (
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
 	"github.com/cairnstate/cairn/internal/git/refname"
+	"github.com/cairnstate/cairn/internal/graph"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
 	"github.com/cairnstate/cairn/internal/policy"
@@ -74,6 +75,8 @@ type Update struct {
 	reservation string                       // that Pack uses up
 	ending      *ending                      // of a sync, nil for none
 	pending     *odb.Pack                    // Pack as it is read before it is visible
+	commits     []graph.Commit               // all of Pack, nil when they are not known
+	upon        *odb.DB                      // has no object of Pack, if that is exact; nil says nothing
 	published   func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
 	// again stores Pack under another key, which it returns, when its upload was
 	// taken away.
@@ -111,7 +114,7 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 		if !e.holdsLease() {
 			return Outcome{}, ErrLeaseLost
 		}
-		verdict, err := e.apply(ctx, v, &change, u.published)
+		verdict, err := e.apply(ctx, v, &change, &u)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -137,9 +140,8 @@ func (e *Engine) Update(ctx context.Context, w Writer, v *View, u Update) (Outco
 	return Outcome{}, &ConflictError{Ref: u.Refs[0].Name}
 }
 
-// apply writes the Change of an update and lays it over the cached view. published
-// is that of the Update.
-func (e *Engine) apply(ctx context.Context, v *View, change *meta.Change, published func(meta.Verdict) *odb.Pack) (meta.Verdict, error) {
+// apply writes the Change of an update and lays it over the cached view.
+func (e *Engine) apply(ctx context.Context, v *View, change *meta.Change, u *Update) (meta.Verdict, error) {
 	defer e.feed.begin(change.Repo)()
 	verdict, err := e.cfg.Meta.Apply(ctx, *change)
 	if errors.Is(err, meta.ErrNotApplied) {
@@ -153,11 +155,13 @@ func (e *Engine) apply(ctx context.Context, v *View, change *meta.Change, publis
 	}
 	e.rules.applied(change.Repo, verdict.Version, false)
 	var added *odb.Pack
-	if change.AddPack != nil && published != nil {
-		added = published(verdict)
+	if change.AddPack != nil && u.published != nil {
+		added = u.published(verdict)
 	}
 	if (added == nil) == (change.AddPack == nil) {
-		e.advance(v, verdict.Version, appliedBy(change, verdict, added))
+		did := appliedBy(change, verdict, added)
+		did.upon = u.upon
+		e.advance(v, verdict.Version, did)
 	}
 	return verdict, nil
 }
@@ -394,7 +398,13 @@ func (e *refError) Unwrap() error { return e.err }
 func (e *Engine) publish(ctx context.Context, w Writer, v *View, u Update, file *odb.PackFile, idx *pack.Index) (Outcome, error) {
 	id := v.Repo().ID
 	u.reservation = file.Reservation()
-	u.published = func(v meta.Verdict) *odb.Pack { return file.Published(idx, id, v.At) }
+	u.published = func(v meta.Verdict) *odb.Pack {
+		p := file.Published(idx, id, v.At)
+		if p != nil && u.commits != nil {
+			graph.Know(p, u.commits)
+		}
+		return p
+	}
 	u.again = func(ctx context.Context) (string, error) { return file.Again(ctx, idx) }
 	out, err := e.Update(ctx, w, v, u)
 	var unknown *unknownOutcomeError

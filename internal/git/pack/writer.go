@@ -77,9 +77,18 @@ func (p *Writer) Expect(checksum object.ID) { p.sum, p.known = nil, checksum }
 // Offset returns where the next entry will begin.
 func (p *Writer) Offset() int64 { return p.offset }
 
-// Add compresses and writes one object.
+// smallTree is the size in bytes up to which a tree is not compressed: half of it
+// are IDs, and to make and read the codes of a stream takes longer than all else
+// that is done with it.
+const smallTree = 512
+
+// Add compresses and writes one object. Small trees are stored.
 func (p *Writer) Add(t object.Type, content []byte) (Written, error) {
-	return p.AddStream(t, int64(len(content)), bytes.NewReader(content))
+	r := bytes.NewReader(content)
+	if t == object.Tree && len(content) <= smallTree {
+		return p.AddStored(t, int64(len(content)), r)
+	}
+	return p.AddStream(t, int64(len(content)), r)
 }
 
 // AddStream compresses and writes an object of size bytes, which are all of
