@@ -82,6 +82,14 @@ func decodeJSON(data []byte, into any, strict bool) error {
 // elements decodes an array, or null for none, one element at a time.
 func elements[T any](array json.RawMessage) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		if all, ok := fewElements[T](array); ok {
+			for _, element := range all {
+				if !yield(element, nil) {
+					return
+				}
+			}
+			return
+		}
 		dec := json.NewDecoder(bytes.NewReader(array))
 		open, err := dec.Token()
 		if err == io.EOF || err == nil && open == nil {
@@ -106,6 +114,14 @@ func elements[T any](array json.RawMessage) iter.Seq2[T, error] {
 			}
 		}
 	}
+}
+
+// fewElements decodes a short array, or null, at once; false says that it is long, or
+// that something is wrong with it.
+func fewElements[T any](array json.RawMessage) (all []T, ok bool) {
+	const short = 8 << 10 // bytes
+	ok = len(array) <= short && json.Unmarshal(array, &all) == nil
+	return all, ok
 }
 
 // badJSON tells why a body cannot be decoded, naming fields and types and never

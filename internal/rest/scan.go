@@ -114,6 +114,9 @@ func (l *lines) text() (string, error) {
 
 // shortString reads what follows the opening quote of a string.
 func (l *lines) shortString() (string, error) {
+	if text, ok := l.plainString(); ok {
+		return text, nil
+	}
 	var text []byte
 	err := l.string(func(part []byte) error {
 		if len(text)+len(part) > maxMember {
@@ -123,6 +126,38 @@ func (l *lines) shortString() (string, error) {
 		return nil
 	})
 	return string(text), err
+}
+
+// plainString is shortString for a string that is in the buffer already and has no
+// escapes. It returns false, and reads nothing, for any other.
+func (l *lines) plainString() (string, bool) {
+	plain, _ := l.src.Peek(min(l.src.Buffered(), maxMember))
+	n := 0
+	for n < len(plain) && plain[n] != '"' && plain[n] != '\\' && plain[n] >= ' ' {
+		n++
+	}
+	if n == len(plain) || plain[n] != '"' || l.n+n+1 > maxLine {
+		return "", false
+	}
+	text := named(plain[:n])
+	l.n += n + 1
+	_, _ = l.src.Discard(n + 1) // what was peeked at
+	return text, true
+}
+
+// named returns a string; the names of a line of content take no memory.
+func named(text []byte) string {
+	switch string(text) {
+	case "blob_chunk":
+		return "blob_chunk"
+	case "content_id":
+		return "content_id"
+	case "data":
+		return "data"
+	case "eof":
+		return "eof"
+	}
+	return string(text)
 }
 
 // flag reads true, false or null.

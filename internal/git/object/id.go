@@ -32,7 +32,11 @@ func ParseID(s string) (ID, error) {
 }
 
 // String returns the ID as 40 lowercase hexadecimal digits.
-func (id ID) String() string { return hex.EncodeToString(id[:]) }
+func (id ID) String() string {
+	var text [2 * Size]byte
+	hex.Encode(text[:], id[:])
+	return string(text[:])
+}
 
 // IsZero reports whether the ID names nothing.
 func (id ID) IsZero() bool { return id == Zero }
