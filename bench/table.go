@@ -76,6 +76,10 @@ func works(quick bool) []work {
 			{Work: "commit API, 3 files, 8 writers", Unit: "/s", Goal: "2,500/s", Target: 2500},
 		}, run: func(b *bench, r []row) error { return b.commitsTogether(&r[0]) }},
 
+		{name: "merge", rows: []row{
+			{Work: "merge of two branches among " + size("1,000,000", "100,000") + " objects (p50)", Unit: "ms", Beside: "Cairn, " + size("100,000", "10,000"), Goal: "within 1.2 x", Target: 1 / 1.2, Less: true},
+		}, run: func(b *bench, r []row) error { return b.merges(&r[0], b.size(100_000, 10_000)) }},
+
 		{name: "big pack", rows: []row{
 			{Work: "push of a prepared pack, " + size("1 GB", "100 MB"), Unit: "s", Beside: "git index-pack", Goal: "1.5 x its time", Target: 1 / 1.5, Less: true},
 			memory(256),
