@@ -71,6 +71,22 @@ func TestHostileSecrets(t *testing.T) {
 			ask(http.MethodPost, "/api/repos", tokenOf(s, "r"), nil, string(body))
 			ask(http.MethodPost, "/api/repos", token, nil, string(body[:len(body)-3]))
 		}
+		for path, body := range map[string]string{
+			"/api/repos/r/merge":                 `{"source_ref":"TOKEN","target_branch":"TOKEN","strategy":"merge"}`,
+			"/api/repos/r/tags":                  `{"name":"v1","ref":"TOKEN"}`,
+			"/api/repos/r/notes":                 `{"object_ref":"TOKEN","action":"add","note":"TOKEN"}`,
+			"/api/repos/r/grep":                  `{"query":{"pattern":"(TOKEN"},"ref":"TOKEN"}`,
+			"/api/repos/r/branches/create":       `{"target_branch":"b","base_ref":"TOKEN"}`,
+			"/api/repos/r/restore-commit":        `{"metadata":{"target_branch":"main","base_ref":"TOKEN","author":{"name":"A","email":"a@b"}}}`,
+			"/api/repos/r/diff-commit":           `{"metadata":{"target_branch":"main","commit_message":"m","author":{"name":"A","email":"a@b"}}}` + "\n" + `{"diff_chunk":{"data":"TOKEN","eof":true}}`,
+			"/api/repos/r/pull-upstream":         `{"ref":"TOKEN"}`,
+			"/api/repos/r/git-credentials/TOKEN": `{"password":""}`,
+			"/api/webhooks":                      `{"url":"https://t:TOKEN@example.com/TOKEN","events":["TOKEN"]}`,
+			"/api/webhooks/TOKEN/ping":           `{}`,
+			"/api/org/signing-keys":              `{"public_key":"TOKEN","title":"TOKEN"}`,
+		} {
+			ask(http.MethodPost, strings.ReplaceAll(path, "TOKEN", token), tokens[i%3], nil, strings.ReplaceAll(body, "TOKEN", token))
+		}
 		g := harness.NewGit(t)
 		host := strings.TrimPrefix(s.URL, "http://")
 		for _, remote := range []string{"http://t:" + token + "@" + host + "/r.git", "http://" + token + "@" + host + "/r.git", "http://" + token + ":x@" + host + "/r.git"} {
