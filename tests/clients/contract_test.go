@@ -8,6 +8,10 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,8 +127,8 @@ func register(t *testing.T, s *harness.Server, key crypto.Signer) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}))
 }
 
-// upstream serves the repository team/app with a branch trunk, and returns the
-// host.
+// upstream serves the repository team/app with a branch trunk, never answers for
+// team/silent, and returns the host.
 func upstream(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -132,5 +136,21 @@ func upstream(t *testing.T) string {
 	bare := filepath.Join(root, "team", "app.git")
 	g.Run("init", "-q", "--bare", "--initial-branch=trunk", bare)
 	g.In(bare).Input("commit refs/heads/trunk\ncommitter T <t@example.com> 1700000000 +0000\ndata 5\nbegin\nM 100644 inline a\ndata 2\na\n\n", "fast-import", "--quiet")
-	return strings.TrimPrefix(harness.ServeBackend(t, root).URL, "http://")
+	base, err := url.Parse(harness.ServeBackend(t, root).URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := httputil.NewSingleHostReverseProxy(base)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/team/silent") {
+			<-r.Context().Done()
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() {
+		front.CloseClientConnections()
+		front.Close()
+	})
+	return strings.TrimPrefix(front.URL, "http://")
 }

@@ -446,7 +446,7 @@ func (r *replay) end() {
 }
 
 // beyond are the routes that no Code Storage client has: Cairn's own.
-var beyond = []string{"/api/audit", "/api/events", "/api/org/", "/api/webhooks", "/api/v1/webhooks", "/api/usage", "/api/repos/{repo}/protections", "/api/repos/{repo}/usage", "/api/repos/{repo}/quota", "/api/quota",
+var beyond = []string{"/api/audit", "/api/events", "/api/org/", "/api/webhooks", "/api/v1/webhooks", "/api/usage", "/api/repos/{repo}/protections", "/api/repos/{repo}/usage", "/api/repos/{repo}/undelete",
 	"/api/threads", "/api/checkpoints", "/api/blobs", "/api/sessions"}
 
 // described is a path as the document of routes has it.

@@ -29,7 +29,7 @@ export const refs = {
       },
     },
     fails: {
-      'before its first sync': [api(409, /sync in progress/), async () => (await fresh({ baseRepo: { provider: 'gitea', owner: 'team', name: 'absent', upstreamHost: process.env.UPSTREAM_HOST } })).listBranches()],
+      'before its first sync': [api(409, /sync in progress/), async () => (await fresh({ baseRepo: { provider: 'gitea', owner: 'team', name: 'silent', upstreamHost: process.env.UPSTREAM_HOST } })).listBranches()],
       'a bad cursor': [api(400), async () => (await fixture()).repo.listBranches({ cursor: 'x' })],
       'a bad limit': [api(400), async () => (await fixture()).repo.listBranches({ limit: -1 })],
     },

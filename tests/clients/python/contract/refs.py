@@ -17,7 +17,7 @@ async def branches():
 
 
 async def syncing():
-    await (await fresh(base_repo={**UPSTREAM, "name": "absent"})).list_branches()
+    await (await fresh(base_repo={**UPSTREAM, "name": "silent"})).list_branches()
 
 
 async def create_branch():
