@@ -115,6 +115,9 @@ func TestEqualsGit(t *testing.T) {
 		growing := round%60 < 35 || round >= rounds
 		var input strings.Builder
 		n := 1 + r.IntN(4)*r.IntN(20)
+		if round >= rounds {
+			n += 300
+		}
 		if growing == (r.IntN(5) > 0) {
 			for range n {
 				k := key(r)
