@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"testing"
 
@@ -20,11 +19,11 @@ func (s *stack) quota(q meta.OrgQuota) {
 	}
 }
 
-// noise is text that hardly gets smaller: about n bytes of a pack.
+// noise is n bytes that no deflate makes smaller.
 func noise(n int) string {
 	b := make([]byte, n)
 	rand.Read(b)
-	return hex.EncodeToString(b)
+	return string(b)
 }
 
 // overfull asks for a commit that does not fit and returns what was told.
