@@ -31,6 +31,7 @@ type Error struct {
 	// Result is there when a route that writes commits refuses.
 	Result *UpdateResult `json:"result,omitempty"`
 	*MergeRefusal
+	*SnapshotRefusal
 }
 
 // Code is a stable, machine-readable kind of refusal.
@@ -72,6 +73,24 @@ const (
 	TokenAlgorithm    Code = "token_algorithm"       // 401
 	TokenSuperseded   Code = "token_superseded"      // 401
 	TokenLifetime     Code = "token_lifetime"        // 401
+
+	// Those of checkpoints are the words of TanStack AI.
+	StaleHead               Code = "SANDBOX_SNAPSHOT_STALE_HEAD"                  // 409: the head is another one
+	DuplicateID             Code = "SANDBOX_SNAPSHOT_DUPLICATE_ID"                // 409
+	InvalidID               Code = "SANDBOX_SNAPSHOT_INVALID_ID"                  // 400
+	InvalidEntry            Code = "SANDBOX_SNAPSHOT_INVALID_ENTRY"               // 400
+	ParentMismatch          Code = "SANDBOX_SNAPSHOT_PARENT_MISMATCH"             // 409
+	NotHead                 Code = "SANDBOX_SNAPSHOT_NOT_HEAD"                    // 409
+	WriterConflict          Code = "SANDBOX_SNAPSHOT_WRITER_CONFLICT"             // 409: another writer holds the lease
+	WriterLost              Code = "SANDBOX_SNAPSHOT_WRITER_LOST"                 // 409: the lease is not, or no longer, the sender's
+	MissingCheckpoint       Code = "SANDBOX_SNAPSHOT_MISSING_CHECKPOINT"          // 404
+	ForkSourceNotFound      Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_NOT_FOUND"       // 404
+	ForkSourceMismatch      Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH" // 409
+	ForkDestinationNotEmpty Code = "SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY"  // 409
+	MissingObject           Code = "SANDBOX_SNAPSHOT_MISSING_BLOB"                // 404, and 409 of an append
+	InvalidObject           Code = "SANDBOX_SNAPSHOT_INVALID_BLOB"                // 400: not the bytes that the digest names
+	Pinned                  Code = "checkpoint_pinned"                            // 409
+	ThreadMissing           Code = "thread_not_found"                             // 404
 )
 
 // None is the request of a route that takes nothing beyond its path.
