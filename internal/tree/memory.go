@@ -47,6 +47,14 @@ func (m *Memory) Get(_ context.Context, digests []Digest, fn func(d Digest, b []
 	return nil
 }
 
+// Has reports whether there is an object.
+func (m *Memory) Has(d Digest) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, ok := m.objects[d]
+	return ok
+}
+
 // Each calls fn for every object, in no order.
 func (m *Memory) Each(fn func(d Digest, b []byte)) {
 	m.mu.Lock()

@@ -57,6 +57,18 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%q needs %d bytes and has %d free", e.Path, e.Need, e.Free)
 }
 
+// IncompleteError reports that a restore ended after its first change: each file is
+// the old or the new one. After any other error everything is as it was.
+type IncompleteError struct{ Err error }
+
+// Error says what to do.
+func (e *IncompleteError) Error() string {
+	return fmt.Sprintf("the restore is not complete, run it again: %v", e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *IncompleteError) Unwrap() error { return e.Err }
+
 // restore is one run.
 type restore struct {
 	ctx     context.Context
@@ -144,7 +156,7 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 		return nil, errors.Join(fmt.Errorf("fetch into the staging directory, nothing was changed yet: %w", err), r.abandon())
 	}
 	if err := r.apply(); err != nil {
-		return nil, fmt.Errorf("the restore is not complete, run it again: %w", err)
+		return nil, &IncompleteError{Err: err}
 	}
 	return r.out, r.saveCache()
 }

@@ -1,0 +1,4 @@
+package checkpoint
+
+// Handle is a sandbox.
+type Handle interface{ ID() string }

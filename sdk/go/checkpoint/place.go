@@ -1,0 +1,63 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/internal/workspace"
+)
+
+// place is where roots are.
+type place interface {
+	scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*workspace.Result, error)
+	restore(ctx context.Context, o workspace.RestoreOptions, src tree.Source, root tree.Digest) (*workspace.Restored, error)
+	// empty reports whether there is nothing at path, or a directory without entries.
+	empty(ctx context.Context, path string) (bool, error)
+}
+
+// here is this machine.
+type here struct{}
+
+func (here) scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*workspace.Result, error) {
+	return workspace.Scan(ctx, o, sink)
+}
+
+func (here) restore(ctx context.Context, o workspace.RestoreOptions, src tree.Source, root tree.Digest) (*workspace.Restored, error) {
+	return workspace.Restore(ctx, o, src, root)
+}
+
+// placeOf returns where the files of a handle are, and its id: "" for this machine.
+func placeOf(h Handle) (place, string, error) {
+	if h == nil {
+		return here{}, "", nil
+	}
+	return nil, "", nil
+}
+
+// placeError says which errors are about a root itself.
+func placeError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Error{Code: ErrInvalidWorkspace, Message: err.Error() + "; make the directory, or name another root", Err: err}
+	}
+	return err
+}
+
+func (here) empty(_ context.Context, path string) (bool, error) {
+	dir, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	_, err = dir.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return true, nil
+	}
+	return false, err
+}
