@@ -69,6 +69,7 @@ var layers = map[string][]string{
 	"sdk/go":                     {"internal/auth", "internal/policy", "sdk/go/option", "api"},
 	"sdk/go/git":                 {"sdk/go", "sdk/go/option", "internal/policy"},
 	"sdk/go/option":              {},
+	"sdk/go/checkpoint":          {"sdk/go", "internal/workspace", "internal/tree", "internal/ignore", "api"},
 	"internal/lint":              {},
 }
 
@@ -93,9 +94,9 @@ var owners = map[string]struct {
 	"github.com/bmatcuk/doublestar":         {[]string{"internal/repo"}, "archive globs have one dialect"},
 	"github.com/PlakarKorp/go-cdc-chunkers": {[]string{"internal/chunk"}, "cut points are part of the format, kept in one place"},
 	"github.com/go-git/go-git":              {nil, "an oracle for tests only"},
-	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go"}, "below the handlers nothing knows HTTP"},
+	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go", "sdk/go/checkpoint"}, "below the handlers nothing knows HTTP"},
 	"github.com/pjbgf/sha1cd":               {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
-	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp"}, "compression is part of the formats"},
+	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "sdk/go/checkpoint"}, "compression is part of the formats"},
 }
 
 type pkgInfo struct {

@@ -28,9 +28,6 @@ func (r *restore) apply() error {
 		if err := r.inParent(t, func(fd int, name string) error { return r.removeAll(fd, name, t.path) }); err != nil {
 			return err
 		}
-		if _, name := split(t.rel()); !strings.HasPrefix(name, StagingName) {
-			r.out.Removed.add(t.path, "")
-		}
 	}
 	for _, op := range r.ops {
 		if err := r.inParent(op.target, func(fd int, name string) error { return r.put(op, fd, name) }); err != nil {

@@ -149,6 +149,11 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 	if err := r.plan(); err != nil {
 		return nil, fmt.Errorf("plan the restore: %w", err)
 	}
+	for _, t := range r.removes {
+		if _, name := split(t.rel()); !strings.HasPrefix(name, StagingName) {
+			r.out.Removed.add(t.path, "")
+		}
+	}
 	if o.DryRun {
 		return r.out, nil
 	}

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -80,7 +82,7 @@ func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
 		return nil, err
 	}
 	defer c.state.close()
-	result, err := c.scan(ctx, c.state.cache())
+	result, err := c.scan(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,10 @@ func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
 	if errors.Is(err, ErrMissingBlob) {
 		// What the stat cache knows of was deleted since: read and send all of it.
 		result.Close()
-		if result, err = c.scan(ctx, ""); err != nil {
+		if err := os.Remove(c.state.cache()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if result, err = c.scan(ctx); err != nil {
 			return nil, err
 		}
 		appended, err = c.append(ctx, result)
@@ -173,7 +178,7 @@ func withDefaults(roots []Root) []Root {
 }
 
 // scan reads the roots and sends what is missing.
-func (c *capture) scan(ctx context.Context, cache string) (*workspace.Result, error) {
+func (c *capture) scan(ctx context.Context) (*workspace.Result, error) {
 	policy := Policy{Base: ignore.Default}
 	if c.Policy != nil {
 		policy = *c.Policy
@@ -181,7 +186,7 @@ func (c *capture) scan(ctx context.Context, cache string) (*workspace.Result, er
 	up := newUpload(ctx, c.Blobs, Scope{Thread: c.Thread, Upload: c.upload}, c.Progress)
 	result, err := c.place.scan(up.ctx, workspace.ScanOptions{
 		Roots: c.Roots, Policy: policy, Links: c.Links, Secrets: c.Secrets, AllowShort: c.AllowShortSecrets,
-		MarkMixed: c.MarkChanged, Cache: cache,
+		MarkMixed: c.MarkChanged, Cache: c.state.cache(),
 	}, up)
 	if err != nil {
 		up.abort(err)

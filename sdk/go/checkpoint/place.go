@@ -15,8 +15,8 @@ import (
 type place interface {
 	scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*workspace.Result, error)
 	restore(ctx context.Context, o workspace.RestoreOptions, src tree.Source, root tree.Digest) (*workspace.Restored, error)
-	// empty reports whether there is nothing at path, or a directory without entries.
-	empty(ctx context.Context, path string) (bool, error)
+	// look reports whether there is a directory at path, and whether it has no entries.
+	look(ctx context.Context, path string) (exists, empty bool, err error)
 }
 
 // here is this machine.
@@ -46,18 +46,18 @@ func placeError(err error) error {
 	return err
 }
 
-func (here) empty(_ context.Context, path string) (bool, error) {
+func (here) look(_ context.Context, path string) (exists, empty bool, err error) {
 	dir, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
+		return false, true, nil
 	}
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer dir.Close()
 	_, err = dir.Readdirnames(1)
 	if errors.Is(err, io.EOF) {
-		return true, nil
+		return true, true, nil
 	}
-	return false, err
+	return true, false, err
 }

@@ -264,6 +264,22 @@ func (s *state) update(change func(m *memory)) error {
 	return nil
 }
 
+// reset makes what is remembered what it was.
+func (s *state) reset(mem []memory, known []bool) error {
+	var errs []error
+	for i, m := range mem {
+		s.mem[i], s.known[i] = m, known[i]
+		path := s.path(".json", m.Root)
+		if known[i] {
+			b, err := json.Marshal(m)
+			errs = append(errs, err, writeFile(path, b))
+		} else if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // writeFile replaces a file whole: after a crash it is the old or the new one.
 func writeFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")

@@ -1,0 +1,236 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/cairnstate/cairn/internal/ignore"
+	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/internal/workspace"
+)
+
+// ErrForeignFolder is returned for a folder that a careful restore does not touch.
+const ErrForeignFolder Code = "SANDBOX_SNAPSHOT_FOREIGN_FOLDER"
+
+// RestoreParams say what is restored, and where.
+type RestoreParams struct {
+	Store  Store  // required
+	Blobs  Blobs  // required
+	Thread string // required
+	// Checkpoint is an id; the head of the thread when empty.
+	Checkpoint string
+
+	// Handle is the sandbox that gets the files; nil for this machine.
+	Handle Handle
+	// Roots say where the roots of the checkpoint go; /workspace when empty. One without a name is the checkpoint's only
+	// root, or "workspace".
+	Roots []Root
+	// Policy spares more paths than the one that is stored with the checkpoint.
+	Policy *Policy
+	// Secrets are written where the capture zeroed them.
+	Secrets []Secret
+	Owner   bool // restore owners and groups
+	SetID   bool // restore set-id bits
+	DryRun  bool // say what would be done, and do nothing
+
+	// Careful refuses "/", the home directory, and a folder with something in it that the thread never captured or
+	// restored, with ErrForeignFolder.
+	Careful bool
+	// NoUndo keeps nothing of what the restore replaces, so that Undo cannot bring it back.
+	NoUndo bool
+
+	// StateDir keeps what is remembered of roots; see CaptureParams.
+	StateDir string
+}
+
+// Restored is what a restore did, or in a dry run would do.
+type Restored struct {
+	Checkpoint *Checkpoint // nil for an undo to what was no checkpoint
+	Written    Stats       // what was put in place
+	Changed    List        // paths that were put in place, or whose metadata was set
+	Removed    List        // top paths that were removed
+	LeftOut    List        // what was not restored, and why
+}
+
+// Restore makes the roots equal to a checkpoint: what differs is replaced, what the checkpoint does not have is removed, and
+// what its policy excludes stays. It returns nil, and does nothing, for a thread without checkpoints. Everything is fetched
+// and verified before the first change; after a crash each file is the old or the new one, and another Restore completes
+// it. Nothing else may write to the roots meanwhile. An id that the thread does not have ends in ErrMissingCheckpoint.
+func Restore(ctx context.Context, p RestoreParams) (*Restored, error) {
+	r, err := newRestore(&p)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	c, err := find(ctx, p.Store, p.Thread, p.Checkpoint)
+	if c == nil || err != nil {
+		return nil, err
+	}
+	if !c.Native() {
+		return nil, errorf(ErrInvalid, "checkpoint %q was written as a list of files by an application, which can restore it", c.ID)
+	}
+	stored, err := r.readRoot(ctx, c.Root)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.open(ctx, stored); err != nil {
+		return nil, err
+	}
+	if !p.DryRun && !p.NoUndo {
+		if err := r.keep(ctx, stored); err != nil {
+			return nil, fmt.Errorf("keep what the restore replaces: %w", err)
+		}
+	}
+	out, err := r.run(ctx, r.source, c.Root, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	out.Checkpoint = c
+	return out, nil
+}
+
+// find returns a checkpoint of a thread, or its head for no id, or nil for a thread without checkpoints.
+func find(ctx context.Context, store Store, thread, id string) (*Checkpoint, error) {
+	given := id != ""
+	if !given {
+		var err error
+		if id, err = store.Head(ctx, thread); id == "" || err != nil {
+			return nil, err
+		}
+	}
+	c, err := store.Get(ctx, id)
+	switch {
+	case errors.Is(err, ErrCheckpointNotFound) && !given:
+		return nil, err // the head names what is not there
+	case errors.Is(err, ErrCheckpointNotFound) || errors.Is(err, ErrInvalidID) || err == nil && c.Thread != thread:
+		return nil, &Error{Code: ErrMissingCheckpoint, Message: fmt.Sprintf("thread %q has no checkpoint %q", thread, id), Err: err}
+	}
+	return c, err
+}
+
+// restore is one run.
+type restore struct {
+	*RestoreParams
+	place  place
+	id     string // of the handle
+	source tree.Source
+	state  *state
+}
+
+func newRestore(p *RestoreParams) (*restore, error) {
+	if err := checkTarget(p.Store, p.Blobs, p.Thread); err != nil {
+		return nil, err
+	}
+	if len(p.Roots) == 0 {
+		p.Roots = []Root{{Path: DefaultRootPath}}
+	}
+	p.Roots = slices.Clone(p.Roots)
+	r := &restore{RestoreParams: p, source: &source{p.Blobs, Scope{Thread: p.Thread}}}
+	var err error
+	r.place, r.id, err = placeOf(p.Handle)
+	return r, err
+}
+
+func (r *restore) close() {
+	if r.state != nil {
+		r.state.close()
+	}
+}
+
+// readRoot fetches a root object.
+func (r *restore) readRoot(ctx context.Context, root Digest) (*tree.Tree, error) {
+	b, err := tree.FetchOne(ctx, r.source, root)
+	if err != nil {
+		return nil, missingBlobs(err)
+	}
+	t, err := tree.DecodeRoot(b)
+	return t, missingBlobs(err)
+}
+
+// open names the roots as the checkpoint does, and loads what is remembered of them.
+func (r *restore) open(ctx context.Context, stored *tree.Tree) (err error) {
+	for i := range r.Roots {
+		if r.Roots[i].Name == "" {
+			if r.Roots[i].Name = DefaultRootName; len(stored.Roots) == 1 {
+				r.Roots[i].Name = stored.Roots[0].Name
+			}
+		}
+	}
+	if r.state, err = openState(r.StateDir, r.Store.Identity(), r.Thread, r.id, r.Roots); err != nil {
+		return err
+	}
+	if !r.Careful || r.DryRun {
+		return nil
+	}
+	for _, root := range r.Roots {
+		if err := r.guard(ctx, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guard refuses folders that are hardly meant.
+func (r *restore) guard(ctx context.Context, root Root) error {
+	real := r.state.place(root.Path)
+	if home, err := os.UserHomeDir(); r.Handle == nil && (real == "/" || err == nil && real == resolve(home)) {
+		return errorf(ErrForeignFolder, "%q is not restored into without being asked twice: files that the checkpoint does not have would be removed", root.Path)
+	}
+	if r.state.remembered(root.Path) {
+		return nil
+	}
+	exists, empty, err := r.place.look(ctx, root.Path)
+	if err != nil {
+		return err
+	}
+	if exists && !empty {
+		return errorf(ErrForeignFolder, "%q has files, and thread %q never captured or restored it: what the checkpoint does not have would be removed", root.Path, r.Thread)
+	}
+	return nil
+}
+
+// run makes the roots equal to what root names, and remembers that they are. head is its checkpoint, "" for none.
+func (r *restore) run(ctx context.Context, src tree.Source, root Digest, head string) (*Restored, error) {
+	before, known := slices.Clone(r.state.mem), slices.Clone(r.state.known)
+	if !r.DryRun {
+		if err := r.state.update(func(m *memory) { m.Restoring = cmp.Or(head, "nothing") }); err != nil {
+			return nil, err
+		}
+	}
+	out, err := r.place.restore(ctx, workspace.RestoreOptions{
+		Roots: r.Roots, Policy: r.Policy, Secrets: r.Secrets, Owner: r.Owner, SetID: r.SetID, DryRun: r.DryRun, Cache: r.state.cache(),
+	}, src, root)
+	if _, incomplete := errors.AsType[*workspace.IncompleteError](err); err != nil && !incomplete && !r.DryRun {
+		return nil, errors.Join(restoreError(err), r.state.reset(before, known))
+	}
+	if err != nil {
+		return nil, restoreError(err)
+	}
+	if !r.DryRun {
+		if err := r.state.update(func(m *memory) { m.Head, m.Pending, m.Restoring = head, nil, "" }); err != nil {
+			return nil, err
+		}
+	}
+	return &Restored{Written: Stats(out.Written), Changed: out.Changed, Removed: out.Removed, LeftOut: out.LeftOut}, nil
+}
+
+// restoreError turns errors of a restore into those of this package.
+func restoreError(err error) error {
+	if _, ok := errors.AsType[*workspace.SpareError](err); ok {
+		return &Error{Code: ErrInvalidPath, Message: err.Error(), Err: err}
+	}
+	if errors.Is(err, workspace.ErrInvalid) || errors.Is(err, ignore.ErrInvalid) {
+		return &Error{Code: ErrInvalid, Message: err.Error(), Err: err}
+	}
+	return missingBlobs(err)
+}
+
+// undoDir is where what a restore replaced is kept.
+func (s *state) undoDir() string {
+	return filepath.Join(s.dir, filepath.Base(s.cache())+".undo")
+}
