@@ -9,6 +9,9 @@ type SigningKey struct {
 	Kind        string `json:"kind"` // openpgp or ssh
 	Title       string `json:"title"`
 	PublicKey   string `json:"public_key"`
+	// Server says that the server signs the commits with this key that it makes
+	// over REST.
+	Server bool `json:"server"`
 	// NotBefore and NotAfter bound the dates of the commits and tags that the
 	// key may sign; absent is no bound.
 	NotBefore string `json:"not_before,omitempty"`

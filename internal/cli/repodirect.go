@@ -21,7 +21,7 @@ type directRepos struct {
 var _ repoAdmin = (*directRepos)(nil)
 
 func (d *directRepos) writer(route string) repo.Writer {
-	return repo.Writer{Org: d.org.ID, OrgName: d.org.Name, Subject: "operator", Route: route}
+	return repo.Writer{Org: d.org.ID, OrgName: d.org.Name, Subject: "operator", Route: route, Signer: d.org.Signer}
 }
 
 func rowOf(r meta.Repo) repoRow {

@@ -15,9 +15,11 @@ func newOrgSigningKey(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "signing-key", Short: "Manage the keys that sign an org's commits",
 		Long: `Manage the public keys that commits and tags must be signed with where a ref policy
-or a protection has verify-sig. Changes need no restart.`,
+or a protection has verify-sig, and the key with which the server signs the commits that
+it makes over REST. Changes need no restart.`,
 	}
-	cmd.AddCommand(newSigningKeyAdd(env), newSigningKeyList(env), newSigningKeyRemove(env))
+	cmd.AddCommand(newSigningKeyAdd(env), newSigningKeyList(env), newSigningKeyRemove(env),
+		newSigningKeyGenerate(env), newSigningKeyImport(env), newSigningKeyStop(env))
 	return cmd
 }
 
@@ -56,7 +58,7 @@ func newSigningKeyAdd(env Env) *cobra.Command {
 				return err
 			}
 			if asJSON {
-				return printJSON(env.Stdout, signingKeyRow(key))
+				return printJSON(env.Stdout, signingKeyRow(key, ""))
 			}
 			_, err = fmt.Fprintf(env.Stdout, "added signing key %s\n", key.Fingerprint)
 			return err
@@ -84,17 +86,27 @@ func newSigningKeyList(env Env) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
-			keys, err := operator(st, env).SigningKeys(c.Context(), args[0])
+			o := operator(st, env)
+			org, err := o.Org(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			keys, err := o.SigningKeys(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			rows := make([]map[string]any, len(keys))
 			for i, k := range keys {
-				rows[i] = signingKeyRow(k)
+				rows[i] = signingKeyRow(k, org.Signer)
 				rows[i]["created_at"] = stamp(k.CreatedAt)
-				if !asJSON {
-					fmt.Fprintf(env.Stdout, "%s\t%s\t%s\n", k.Fingerprint, k.Kind, k.Title)
+				if asJSON {
+					continue
 				}
+				signs := ""
+				if k.Fingerprint == org.Signer {
+					signs = "\tthe server signs with it"
+				}
+				fmt.Fprintf(env.Stdout, "%s\t%s\t%s%s\n", k.Fingerprint, k.Kind, k.Title, signs)
 			}
 			if asJSON {
 				return printJSON(env.Stdout, map[string]any{"signing_keys": rows})
@@ -105,8 +117,9 @@ func newSigningKeyList(env Env) *cobra.Command {
 	return cmd
 }
 
-func signingKeyRow(k meta.SigningKey) map[string]any {
-	row := map[string]any{"fingerprint": k.Fingerprint, "kind": k.Kind, "title": k.Title, "public_key": k.Text}
+// signingKeyRow prints a key; signer is the fingerprint of the server's.
+func signingKeyRow(k meta.SigningKey, signer string) map[string]any {
+	row := map[string]any{"fingerprint": k.Fingerprint, "kind": k.Kind, "title": k.Title, "public_key": k.Text, "server": k.Fingerprint == signer}
 	for name, t := range map[string]time.Time{"not_before": k.NotBefore, "not_after": k.NotAfter} {
 		if !t.IsZero() {
 			row[name] = stamp(t)

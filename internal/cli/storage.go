@@ -91,7 +91,7 @@ func withNewStorage(ctx context.Context, env Env, load func() (config.Config, er
 }
 
 func operator(st *server.Storage, env Env) *service.Operator {
-	return &service.Operator{Meta: st.Meta, Now: env.Now}
+	return &service.Operator{Meta: st.Meta, Secrets: st.Secrets, Now: env.Now}
 }
 
 func logger(env Env, cfg config.Config) (*slog.Logger, error) {

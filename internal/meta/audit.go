@@ -51,6 +51,10 @@ func (c *Change) Actions() []Action {
 		add(true, "signing_key.add", c.PutSigningKey.Fingerprint)
 	}
 	add(c.RemoveSigningKey != "", "signing_key.remove", c.RemoveSigningKey)
+	if k := c.SetServerKey; k != nil {
+		add(k.Fingerprint != "", "signing_key.sign", k.Fingerprint)
+		add(k.Fingerprint == "", "signing_key.stop", "")
+	}
 	if w := c.CreateWebhook; w != nil {
 		add(true, "webhook.create", strconv.FormatInt(int64(w.ID), 10))
 	}

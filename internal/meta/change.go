@@ -31,9 +31,13 @@ type Change struct {
 	SetMaxTTL   *time.Duration // 0 removes the cap
 	RaiseFloors []Floor
 	// PutSigningKey replaces one with the same fingerprint; RemoveSigningKey
-	// names a fingerprint and is refused with ConflictKey when it is absent.
+	// names a fingerprint and is refused with ConflictKey when it is absent. With
+	// a key goes the ServerKey of the same fingerprint.
 	PutSigningKey    *SigningKey
 	RemoveSigningKey string
+	// SetServerKey replaces the key that the server signs with; one without a
+	// fingerprint leaves the org without. Its public half is put beside.
+	SetServerKey *ServerKey
 
 	// SetQuota replaces the limits of the org; SetEphemeralAge says from which age
 	// ephemeral branches are deleted in repositories that say nothing themselves, 0

@@ -100,6 +100,12 @@ type Orgs interface {
 	// SigningKeys returns the keys that verify commits of an org, in a stable
 	// order.
 	SigningKeys(ctx context.Context, org OrgID) ([]SigningKey, error)
+	// ServerKey returns the key with which the server signs what it makes in an
+	// org; ErrNotFound when it has none.
+	ServerKey(ctx context.Context, org OrgID) (ServerKey, error)
+	// SealServerKey puts one form of a server key's secret in the place of another,
+	// if that is the one which is stored; otherwise nothing happens.
+	SealServerKey(ctx context.Context, org OrgID, from, to []byte) error
 	// Floors returns all floors of an org in a stable order.
 	Floors(ctx context.Context, org OrgID) ([]Floor, error)
 }

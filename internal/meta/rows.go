@@ -47,7 +47,9 @@ type Org struct {
 	// EphemeralAge is that of its repositories that have none themselves; 0 is
 	// never.
 	EphemeralAge time.Duration
-	CreatedAt    time.Time
+	// Signer is the fingerprint of the org's ServerKey, "" when it has none.
+	Signer    string
+	CreatedAt time.Time
 }
 
 // OrgKey is one public key that verifies tokens of an org.
@@ -81,6 +83,13 @@ type SigningKey struct {
 	// no bound.
 	NotBefore, NotAfter time.Time
 	CreatedAt           time.Time // of the first registration; set by the engine
+}
+
+// ServerKey is what the server signs the commits with that it makes in an org.
+type ServerKey struct {
+	Fingerprint string // of one of the org's signing keys
+	// Secret is the private half, as its owner stores it.
+	Secret []byte
 }
 
 // FloorKind says what a floor covers.

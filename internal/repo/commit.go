@@ -246,7 +246,7 @@ func (c *commit) write(ctx context.Context, v *View, db *odb.DB, at start) (Comm
 		return CommitResult{}, err
 	}
 	res := CommitResult{Commit: built.id, Tree: built.tree, Old: at.old, PackBytes: row.Bytes, Blobs: c.count}
-	u := Update{Refs: []RefUpdate{{Name: c.target, Old: at.old, New: built.id, descends: true}}, Pack: row, upon: db}
+	u := Update{Refs: []RefUpdate{{Name: c.target, Old: at.old, New: built.id, descends: true}}, Pack: row, upon: db, made: built}
 	if row.Inline {
 		u.commits = []graph.Commit{built.commit()} // a large pack has its table stored
 	}
@@ -282,7 +282,7 @@ type madeTree struct {
 
 // build makes the trees and the commit.
 func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error) {
-	b := &built{time: c.req.Committer.When, known: make(map[object.ID]struct{})}
+	b := &built{known: make(map[object.ID]struct{})}
 	var parents []object.ID
 	var base object.ID
 	if !at.parent.IsZero() {
@@ -320,18 +320,7 @@ func (c *commit) build(ctx context.Context, db *odb.DB, at start) (*built, error
 		b.trees = append(b.trees, madeTree{id: tree})
 	}
 	b.tree = tree
-	return b, b.encode(c.req.Author, c.req.Committer, c.req.Message)
-}
-
-// encode makes the commit of its tree and parents.
-func (b *built) encode(author, committer object.Signature, message string) error {
-	var err error
-	b.data, err = object.EncodeCommit(&object.CommitData{Tree: b.tree, Parents: b.parents, Author: author, Committer: committer, Message: message})
-	if err != nil {
-		return &InvalidError{Reason: err.Error()}
-	}
-	b.id = object.Hash(object.Commit, b.data)
-	return nil
+	return b, c.engine.encode(ctx, c.writer, b, object.CommitData{Author: c.req.Author, Committer: c.req.Committer, Message: c.req.Message})
 }
 
 // pack writes what the commit brings into a pack.

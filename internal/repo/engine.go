@@ -18,6 +18,8 @@ import (
 	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/odb"
+	"github.com/cairnstate/cairn/internal/secret"
+	"github.com/cairnstate/cairn/internal/signature"
 )
 
 // Defaults of Config.
@@ -64,6 +66,8 @@ type Config struct {
 	Limits Limits
 	// Blobs is where the packs of ODB are, for sweeps and checks.
 	Blobs blob.Store
+	// Secrets opens the keys with which the server signs; nil where no org has one.
+	Secrets *secret.Keyring
 	// Scratch is a local directory for what does not fit in memory while a push
 	// or commit arrives.
 	Scratch string
@@ -127,8 +131,9 @@ func New(cfg Config) *Engine {
 		cfg.Tasks = gitcmd.New(gitcmd.Config{Slots: max(gitcmd.DefaultSlots, runtime.GOMAXPROCS(0))})
 	}
 	return &Engine{
-		cfg:       cfg,
-		writing:   writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}, rings: rings{lru.New[meta.OrgID, knownRing](ringBytes)}},
+		cfg: cfg,
+		writing: writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}, rings: rings{lru.New[meta.OrgID, knownRing](ringBytes)},
+			signers: signers{lru.New[meta.OrgID, *signature.Signer](signerBytes)}},
 		views:     newViewCache(cfg.CacheBytes),
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),

@@ -268,7 +268,7 @@ func (m *merging) commit(ctx context.Context, v *View, s *situation, res MergeRe
 	if len(merged.Conflicts) > 0 {
 		return MergeResult{}, &MergeConflictError{Base: s.base(), Paths: conflictPaths(merged.Conflicts)}
 	}
-	b := built{tree: merged.Tree, time: m.req.Committer.When, parents: []object.ID{s.tip, m.source}}
+	b := &built{tree: merged.Tree, parents: []object.ID{s.tip, m.source}}
 	res.Kind, res.Tree = MergeCommitted, merged.Tree
 	if m.req.Squash {
 		if merged.Tree == merged.Trees[0] {
@@ -277,15 +277,12 @@ func (m *merging) commit(ctx context.Context, v *View, s *situation, res MergeRe
 		}
 		res.Kind, b.parents = Squashed, b.parents[:1]
 	}
-	b.data, err = object.EncodeCommit(&object.CommitData{
-		Tree: b.tree, Parents: b.parents, Author: m.req.Author, Committer: m.req.Committer, Message: m.req.Message,
-	})
-	if err != nil {
-		return MergeResult{}, &InvalidError{Reason: err.Error()}
+	data := object.CommitData{Author: m.req.Author, Committer: m.req.Committer, Message: m.req.Message}
+	if err := m.engine.encode(ctx, m.writer, b, data); err != nil {
+		return MergeResult{}, err
 	}
-	b.id = object.Hash(object.Commit, b.data)
 	res.Commit = b.id
-	f, err := m.pack(ctx, v, merged, &b)
+	f, err := m.pack(ctx, v, merged, b)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
 		return MergeResult{}, err
@@ -295,7 +292,7 @@ func (m *merging) commit(ctx context.Context, v *View, s *situation, res MergeRe
 		return MergeResult{}, err
 	}
 	return m.move(ctx, v, s, res, func(u Update) (Outcome, error) {
-		u.Pack = row
+		u.Pack, u.made = row, b
 		return m.engine.publish(ctx, m.writer, v, u, f.file, f.index)
 	})
 }

@@ -176,12 +176,11 @@ func (e *Engine) writeNote(ctx context.Context, w Writer, v *View, req NoteReque
 	if !n.tip.IsZero() {
 		parents = []object.ID{n.tip}
 	}
-	data, err := object.EncodeCommit(&object.CommitData{Tree: root, Parents: parents, Author: req.Author, Committer: req.Author, Message: messages[req.Action]})
-	if err != nil {
-		return NoteResult{}, &InvalidError{Reason: err.Error()}
+	b := &built{tree: root, parents: parents}
+	if err := e.encode(ctx, w, b, object.CommitData{Author: req.Author, Committer: req.Author, Message: messages[req.Action]}); err != nil {
+		return NoteResult{}, err
 	}
-	b := &built{id: object.Hash(object.Commit, data), tree: root, parents: parents, time: req.Author.When}
-	n.fresh = append(n.fresh, freshObject{object.Commit, b.id, data})
+	n.fresh = append(n.fresh, freshObject{object.Commit, b.id, b.data})
 	f, err := e.packObjects(w, v, n.db, n.fresh)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {
@@ -192,7 +191,7 @@ func (e *Engine) writeNote(ctx context.Context, w Writer, v *View, req NoteReque
 		return NoteResult{}, err
 	}
 	res := NoteResult{Old: n.tip, New: b.id}
-	u := Update{Refs: []RefUpdate{{Name: req.Ref, Old: n.tip, New: b.id, descends: true}}, Pack: row}
+	u := Update{Refs: []RefUpdate{{Name: req.Ref, Old: n.tip, New: b.id, descends: true}}, Pack: row, made: b}
 	if req.Record != nil {
 		u.Idempotency = req.Record(res)
 	}

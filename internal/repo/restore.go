@@ -121,7 +121,7 @@ func (r *restoring) attempt(ctx context.Context, v *View) (CommitResult, error) 
 		return CommitResult{}, err
 	}
 	res := CommitResult{Commit: b.id, Tree: b.tree, Old: tip, PackBytes: row.Bytes}
-	u := Update{Refs: []RefUpdate{{Name: r.target, Old: tip, New: b.id, descends: true}}, Pack: row}
+	u := Update{Refs: []RefUpdate{{Name: r.target, Old: tip, New: b.id, descends: true}}, Pack: row, made: b}
 	if r.req.Record != nil {
 		u.Idempotency = r.req.Record(res)
 	}
@@ -184,8 +184,8 @@ func (r *restoring) build(ctx context.Context, v *View, tip, base object.ID) (*b
 		}
 		message = fmt.Sprintf("Reset %s to \"%s\"\n", r.req.TargetBranch, subject(c.Message))
 	}
-	b := &built{tree: then.Tree, parents: []object.ID{tip}, time: r.req.Committer.When}
-	return b, b.encode(r.req.Author, r.req.Committer, message)
+	b := &built{tree: then.Tree, parents: []object.ID{tip}}
+	return b, r.engine.encode(ctx, r.writer, b, object.CommitData{Author: r.req.Author, Committer: r.req.Committer, Message: message})
 }
 
 // packCommit writes a commit, whose tree its parents reach, into a pack.

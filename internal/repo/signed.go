@@ -65,9 +65,12 @@ func (d *decision) checkSigned(ctx context.Context, current object.ID) error {
 	if d.ref.New.IsZero() || len(rules) == 0 {
 		return nil
 	}
-	// What a pack of the server's own brings is not read before it is visible.
-	if d.ref.descends || !d.objects.db.Has(d.ref.New) {
-		return &policy.DeniedError{Ref: d.ref.Name, Reason: "push denied by policy: only signed commits are taken here, and this server does not sign those that it makes"}
+	tips := []object.ID{d.ref.New}
+	if d.made != nil && d.made.id == d.ref.New {
+		if err := d.engine.checkMade(ctx, d.view.Repo().Org, d.ref.Name, d.made); err != nil {
+			return err
+		}
+		tips = d.made.parents
 	}
 	s, err := d.engine.newSignedCheck(ctx, d.view.Repo().Org, d.objects)
 	if err != nil {
@@ -75,7 +78,7 @@ func (d *decision) checkSigned(ctx context.Context, current object.ID) error {
 	}
 	s.ref = d.ref.Name
 	if !current.IsZero() {
-		return s.check(ctx, d.ref.New, []object.ID{current})
+		return s.check(ctx, tips, []object.ID{current})
 	}
 	for _, under := range rules {
 		var known []object.ID
@@ -85,7 +88,7 @@ func (d *decision) checkSigned(ctx context.Context, current object.ID) error {
 			}
 			return true
 		})
-		if err := s.check(ctx, d.ref.New, known); err != nil {
+		if err := s.check(ctx, tips, known); err != nil {
 			return err
 		}
 	}
@@ -132,19 +135,28 @@ func (e *Engine) checkFork(ctx context.Context, w Writer, source *View, refs []m
 			}
 		}
 		s.ref = ref.Name
-		if err := s.check(ctx, ref.New, nil); err != nil {
+		if err := s.check(ctx, []object.ID{ref.New}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// check verifies tip, when it is a tag, and the commits that it reaches and that
-// none of known does.
-func (s *signedCheck) check(ctx context.Context, tip object.ID, known []object.ID) error {
-	if slices.Contains(known, tip) {
-		return nil
+// check verifies those of tips that are tags, and the commits that they reach and
+// that none of known does.
+func (s *signedCheck) check(ctx context.Context, tips, known []object.ID) error {
+	for _, tip := range tips {
+		if slices.Contains(known, tip) {
+			continue
+		}
+		if err := s.checkTip(ctx, tip, known); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (s *signedCheck) checkTip(ctx context.Context, tip object.ID, known []object.ID) error {
 	id := tip
 	for range maxTagDepth {
 		t, data, err := s.objects.db.Get(ctx, id)

@@ -57,9 +57,6 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 	if err := policy.Decide(w.Policies, nil, policy.Update{Ref: branch, Kind: policy.Create}); err != nil {
 		return meta.Repo{}, err
 	}
-	if len(policy.Signed(w.Policies, nil, branch)) > 0 {
-		return meta.Repo{}, &policy.DeniedError{Ref: branch, Reason: "push denied by policy: only signed commits are taken here"}
-	}
 	from, err := source.Resolve(ctx, req.Revision, false)
 	if err != nil {
 		return meta.Repo{}, err
@@ -72,12 +69,13 @@ func (e *Engine) snapshot(ctx context.Context, w Writer, source *View, s meta.Re
 	if err != nil {
 		return meta.Repo{}, err
 	}
-	b := &built{tree: tree, time: req.Author.When}
-	b.data, err = object.EncodeCommit(&object.CommitData{Tree: tree, Author: req.Author, Committer: req.Author, Message: req.Message})
-	if err != nil {
-		return meta.Repo{}, &InvalidError{Reason: err.Error()}
+	b := &built{tree: tree}
+	if err := e.encode(ctx, w, b, object.CommitData{Author: req.Author, Committer: req.Author, Message: req.Message}); err != nil {
+		return meta.Repo{}, err
 	}
-	b.id = object.Hash(object.Commit, b.data)
+	if err := e.checkSnapshot(ctx, w, branch, b); err != nil {
+		return meta.Repo{}, err
+	}
 	f, err := (&commit{engine: e, space: e.space(w, 0)}).pack(db, true, b)
 	defer f.file.Abort(context.WithoutCancel(ctx)) // does nothing once it is published
 	if err != nil {

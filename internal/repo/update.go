@@ -33,6 +33,9 @@ type Writer struct {
 	// operator, whom no floor stops.
 	Token    *meta.TokenStamp
 	Policies policy.List
+	// Signer is the fingerprint of the key with which the server signs the commits
+	// that it makes for the org, "" for none.
+	Signer string
 	// Route says what the change came through, for the ref log.
 	Route string
 	// Agent is what the client calls itself, for the audit log.
@@ -75,6 +78,7 @@ type Update struct {
 	reservation string                       // that Pack uses up
 	ending      *ending                      // of a sync, nil for none
 	pending     *odb.Pack                    // Pack as it is read before it is visible
+	made        *built                       // the commit of the server's own that Pack brings, nil for none
 	commits     []graph.Commit               // all of Pack, nil when they are not known
 	upon        *odb.DB                      // has no object of Pack, if that is exact; nil says nothing
 	published   func(meta.Verdict) *odb.Pack // called once Pack is visible; returns it if it is open
@@ -181,7 +185,7 @@ func (e *Engine) plan(ctx context.Context, w Writer, v *View, u Update) (meta.Ch
 	var moved []RefUpdate
 	var refused error // of the first ref, unless a policy refuses another
 	for _, ref := range u.Refs {
-		d := decision{engine: e, writer: w, view: v, rules: rules, objects: objects, ref: ref}
+		d := decision{engine: e, writer: w, view: v, rules: rules, objects: objects, ref: ref, made: u.made}
 		current, err := d.decide(ctx)
 		var denied *policy.DeniedError
 		if errors.As(err, &denied) {
@@ -229,6 +233,7 @@ type decision struct {
 	rules   []policy.Protection
 	objects *objects
 	ref     RefUpdate
+	made    *built
 
 	kind   policy.Kind
 	peeled object.ID

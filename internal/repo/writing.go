@@ -20,6 +20,7 @@ const DefaultLease = 30 * time.Second
 type writing struct {
 	rules      ruleCache
 	rings      rings
+	signers    signers
 	feed       feed
 	lanes      lanes
 	jobs       jobs

@@ -8,8 +8,10 @@ import (
 	"github.com/cairnstate/cairn/internal/service"
 )
 
-func describeSigningKey(k meta.SigningKey) api.SigningKey {
-	out := api.SigningKey{Fingerprint: k.Fingerprint, Kind: k.Kind, Title: k.Title, PublicKey: k.Text}
+func (c *call) describeSigningKey(k meta.SigningKey) api.SigningKey {
+	out := api.SigningKey{
+		Fingerprint: k.Fingerprint, Kind: k.Kind, Title: k.Title, PublicKey: k.Text, Server: k.Fingerprint == c.access.Org.Signer,
+	}
 	if !k.NotBefore.IsZero() {
 		out.NotBefore = stamp(k.NotBefore)
 	}
@@ -23,7 +25,7 @@ func (c *call) listSigningKeys(api.None) (api.SigningKeyList, error) {
 	keys, err := c.Service.SigningKeys(c.ctx, c.access)
 	list := api.SigningKeyList{SigningKeys: []api.SigningKey{}}
 	for _, k := range keys {
-		list.SigningKeys = append(list.SigningKeys, describeSigningKey(k))
+		list.SigningKeys = append(list.SigningKeys, c.describeSigningKey(k))
 	}
 	return list, err
 }
@@ -44,7 +46,7 @@ func (c *call) addSigningKey(q api.AddSigningKey) (api.SigningKey, error) {
 	if err != nil {
 		return api.SigningKey{}, err
 	}
-	added := describeSigningKey(key)
+	added := c.describeSigningKey(key)
 	c.keep(added)
 	return added, c.Service.AddSigningKey(c.ctx, c.access, key)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/secret"
+	"github.com/cairnstate/cairn/internal/service"
 )
 
 // secretKeyFile holds the key for secrets beside an embedded database.
@@ -70,6 +71,17 @@ func (s *Server) resealWebhooks(ctx context.Context) {
 		s.log.Error("encrypt webhook secrets with the first key", "err", err)
 	case made > 0 || left > 0:
 		s.log.Info("webhook secrets encrypted with the first key", "count", made, "left", left)
+	}
+}
+
+// resealServerKeys encrypts the keys that the server signs with with the first key.
+func (s *Server) resealServerKeys(ctx context.Context) {
+	made, left, err := (&service.Operator{Meta: s.storage.Meta, Secrets: s.storage.Secrets}).ResealServerKeys(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.log.Error("encrypt the keys to sign with with the first key", "err", err)
+	case made > 0 || left > 0:
+		s.log.Info("keys to sign with encrypted with the first key", "count", made, "left", left)
 	}
 }
 

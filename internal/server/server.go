@@ -178,6 +178,7 @@ func (s *Server) Listen() error {
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
 	s.background.Go(func() {
+		s.resealServerKeys(ctx)
 		s.resealWebhooks(ctx)
 		s.webhooks.Run(ctx)
 	})

@@ -140,6 +140,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		Meta:           st.Meta,
 		ODB:            st.objects,
 		Blobs:          st.Blobs,
+		Secrets:        st.Secrets,
 		Scratch:        scratch,
 		Process:        process,
 		Grace:          grace,

@@ -129,6 +129,9 @@ func Public(err error) *Error {
 	if code, refusal := refused(err); refusal != nil {
 		return &Error{Code: code, Message: refusal.Error(), Err: err}
 	}
+	if key, ok := errors.AsType[*repo.SignerError](err); ok {
+		return &Error{Code: Internal, Err: err, Message: fmt.Sprintf("the server cannot sign with its key %s for this org: its operator must replace it (`cairn org signing-key generate`) or let the server sign no more (`cairn org signing-key stop`)", key.Fingerprint)}
+	}
 	switch {
 	case is[*repo.SupersededError](err):
 		t := auth.Superseded()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/secret"
 )
 
 // Operator holds the use cases of whoever runs the server. They need no token:
@@ -19,6 +20,8 @@ import (
 // same storage.
 type Operator struct {
 	Meta meta.Store
+	// Secrets seals keys with which the server signs; nil refuses them.
+	Secrets *secret.Keyring
 	// Now is the clock for new rows; nil means time.Now.
 	Now func() time.Time
 }

@@ -93,6 +93,7 @@ func (a *Access) Writer(route string) repo.Writer {
 		Token:    &meta.TokenStamp{IssuedAt: a.Principal.IssuedAt, Subject: a.Principal.Subject, Thread: a.Principal.Thread},
 		Policies: a.Principal.Policies,
 		Route:    route,
+		Signer:   a.Org.Signer,
 		Metered:  a.Org.Metered,
 		Agent:    a.Agent,
 

@@ -129,6 +129,12 @@ func (s *Signers) NewSSH(name, algorithm string, args ...string) (path, public s
 	return path, string(text)
 }
 
+// Relock gives the SSH key at a path a passphrase.
+func (s *Signers) Relock(path, passphrase string) {
+	s.tb.Helper()
+	s.must(nil, "ssh-keygen", "-q", "-p", "-P", "", "-N", passphrase, "-f", path)
+}
+
 // SignSSH returns a signature by the key at a path.
 func (s *Signers) SignSSH(payload []byte, path, namespace string, args ...string) string {
 	s.tb.Helper()

@@ -28,6 +28,7 @@ func Test(t *testing.T, open Open) {
 		{"Orgs", testOrgs},
 		{"Keys", testKeys},
 		{"SigningKeys", testSigningKeys},
+		{"ServerKey", testServerKey},
 		{"Audit", testAudit},
 		{"DeleteOrg", testDeleteOrg},
 		{"Gate", testGate},

@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"sync"
@@ -113,6 +114,62 @@ func testSigningKeys(t *testing.T, open Open) {
 	}
 	if got := must(f.SigningKeys(f.ctx, other))(t); len(got) != 1 {
 		t.Errorf("signing keys %+v of another org", got)
+	}
+}
+
+func testServerKey(t *testing.T, open Open) {
+	f := setUp(t, open)
+	signer := func(org string) string { return must(f.Gate(f.ctx, meta.GateQuery{Org: org}))(t).Org.Signer }
+	holds := func(want meta.ServerKey) {
+		t.Helper()
+		key, err := f.ServerKey(f.ctx, f.org)
+		if want.Fingerprint == "" {
+			f.wantErr(err, meta.ErrNotFound)
+		} else if err != nil || key.Fingerprint != want.Fingerprint || !bytes.Equal(key.Secret, want.Secret) {
+			t.Errorf("server key %+v, %v, want %+v", key, err, want)
+		}
+		if got := signer("acme"); got != want.Fingerprint {
+			t.Errorf("the gate says that %q signs, want %q", got, want.Fingerprint)
+		}
+	}
+	put := func(k meta.ServerKey) {
+		t.Helper()
+		f.apply(meta.Change{SetServerKey: &k, PutSigningKey: &meta.SigningKey{Fingerprint: k.Fingerprint, Kind: "ssh", Text: "ssh-ed25519 AAAA"}})
+		holds(k)
+	}
+	holds(meta.ServerKey{})
+	version := must(f.Gate(f.ctx, meta.GateQuery{Org: "acme"}))(t).Org.KeyVersion
+	a, b := meta.ServerKey{Fingerprint: "SHA256:a", Secret: []byte{1, 0, 255}}, meta.ServerKey{Fingerprint: "SHA256:b", Secret: []byte("b")}
+	put(a)
+	if got := must(f.Keys(f.ctx, f.org))(t).Org; got.Signer != a.Fingerprint || got.KeyVersion != version {
+		t.Errorf("org %+v", got)
+	}
+	other := f.newOrg("beta")
+	if signer("beta") != "" {
+		t.Error("another org signs")
+	}
+	f.apply(meta.Change{Org: other, PutSigningKey: &meta.SigningKey{Fingerprint: a.Fingerprint, Kind: "ssh"}})
+	f.apply(meta.Change{Org: other, RemoveSigningKey: a.Fingerprint})
+	holds(a)
+	put(b)
+	// What is accepted of the key before stays until it is removed, and its going
+	// leaves the present one alone.
+	f.apply(meta.Change{RemoveSigningKey: a.Fingerprint})
+	holds(b)
+	for _, seal := range [][2]string{{"x", "y"}, {"b", "c"}, {"b", "d"}} {
+		if err := f.SealServerKey(f.ctx, f.org, []byte(seal[0]), []byte(seal[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.Secret = []byte("c")
+	holds(b)
+	f.apply(meta.Change{RemoveSigningKey: b.Fingerprint})
+	holds(meta.ServerKey{})
+	put(a)
+	f.apply(meta.Change{SetServerKey: &meta.ServerKey{}})
+	holds(meta.ServerKey{})
+	if keys := must(f.SigningKeys(f.ctx, f.org))(t); len(keys) != 1 {
+		t.Errorf("keys %+v after the server has stopped to sign", keys)
 	}
 }
 

@@ -56,7 +56,12 @@ func (b *batch) stageOrg(c *meta.Change) {
 // stageSigningKey stages what a Change does to the keys that verify commits.
 func (b *batch) stageSigningKey(c *meta.Change) {
 	if c.RemoveSigningKey != "" {
-		b.write(exec(`DELETE FROM signing_keys WHERE org = $1 AND fingerprint = $2`, c.Org, c.RemoveSigningKey))
+		b.write(
+			exec(`DELETE FROM signing_keys WHERE org = $1 AND fingerprint = $2`, c.Org, c.RemoveSigningKey),
+			exec(`UPDATE orgs SET signer = $3, signer_secret = $3 WHERE id = $1 AND signer = $2`, c.Org, []byte(c.RemoveSigningKey), []byte{}))
+	}
+	if k := c.SetServerKey; k != nil {
+		b.write(exec(`UPDATE orgs SET signer = $2, signer_secret = $3 WHERE id = $1`, c.Org, []byte(k.Fingerprint), notNil(k.Secret)))
 	}
 	if k := c.PutSigningKey; k != nil {
 		b.write(exec(`INSERT INTO signing_keys (org, fingerprint, kind, text, title, not_before, not_after, created_at)

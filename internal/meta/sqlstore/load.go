@@ -220,7 +220,7 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 		b.orgs[c.Org] = org
 	}
 	org.lock = org.lock || len(c.RaiseFloors) > 0 || c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil ||
-		c.RemoveKey != "" || c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" ||
+		c.RemoveKey != "" || c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" || c.SetServerKey != nil ||
 		c.SetQuota != nil || c.SetRepoQuota != nil || c.SetEphemeralAge != nil
 	org.counts = org.counts || counts(c)
 	if c.CreateOrg != nil {

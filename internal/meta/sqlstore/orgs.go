@@ -1,6 +1,7 @@
 package sqlstore
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -8,18 +9,18 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-const orgColumns = `o.id, o.key_version, o.max_ttl, o.created_at, o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.ephemeral_age, o.name`
+const orgColumns = `o.id, o.key_version, o.max_ttl, o.created_at, o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.ephemeral_age, o.name, o.signer`
 
 // orgRow receives orgColumns.
 type orgRow struct {
 	id, keyVersion, maxTTL, createdAt                       int64
 	metered, maxBytes, maxRepoBytes, maxRepos, ephemeralAge int64
-	name                                                    []byte
+	name, signer                                            []byte
 }
 
 func (r *orgRow) dest() []any {
 	return []any{
-		&r.id, &r.keyVersion, &r.maxTTL, &r.createdAt, &r.metered, &r.maxBytes, &r.maxRepoBytes, &r.maxRepos, &r.ephemeralAge, &r.name,
+		&r.id, &r.keyVersion, &r.maxTTL, &r.createdAt, &r.metered, &r.maxBytes, &r.maxRepoBytes, &r.maxRepos, &r.ephemeralAge, &r.name, &r.signer,
 	}
 }
 
@@ -27,7 +28,8 @@ func (r *orgRow) org() meta.Org {
 	return meta.Org{
 		ID: meta.OrgID(r.id), Name: string(r.name), KeyVersion: r.keyVersion,
 		MaxTTL: time.Duration(r.maxTTL), CreatedAt: timeOf(r.createdAt), Metered: r.metered != 0, EphemeralAge: ageOf(r.ephemeralAge),
-		Quota: meta.OrgQuota{Bytes: r.maxBytes, RepoBytes: r.maxRepoBytes, Repos: r.maxRepos},
+		Signer: string(r.signer),
+		Quota:  meta.OrgQuota{Bytes: r.maxBytes, RepoBytes: r.maxRepoBytes, Repos: r.maxRepos},
 	}
 }
 
@@ -119,6 +121,26 @@ func (s *Store) SigningKeys(ctx context.Context, org meta.OrgID) ([]meta.Signing
 		return err
 	})
 	return keys, err
+}
+
+// ServerKey implements meta.Store.
+func (s *Store) ServerKey(ctx context.Context, org meta.OrgID) (meta.ServerKey, error) {
+	var key meta.ServerKey
+	const text = `SELECT signer, signer_secret FROM orgs WHERE id = $1 AND signer <> $2`
+	err := s.one(ctx, text, []any{org, []byte{}}, func(scan scanFunc) error {
+		var fingerprint, secret []byte
+		err := scan(&fingerprint, &secret)
+		key = meta.ServerKey{Fingerprint: string(fingerprint), Secret: bytes.Clone(secret)}
+		return err
+	})
+	return key, err
+}
+
+// SealServerKey implements meta.Store.
+func (s *Store) SealServerKey(ctx context.Context, org meta.OrgID, from, to []byte) error {
+	return s.write(ctx, func(int64) []stmt {
+		return []stmt{exec(`UPDATE orgs SET signer_secret = $3 WHERE id = $1 AND signer_secret = $2`, org, from, to)}
+	})
 }
 
 // ListOrgs implements meta.Store.

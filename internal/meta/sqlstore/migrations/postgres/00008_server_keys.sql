@@ -1,0 +1,7 @@
+-- The key with which the server signs the commits that it makes in an org: the
+-- fingerprint of one of its signing_keys, empty for none, and the private half
+-- as its owner stores it.
+
+-- +goose Up
+ALTER TABLE orgs ADD COLUMN signer bytea NOT NULL DEFAULT '';
+ALTER TABLE orgs ADD COLUMN signer_secret bytea NOT NULL DEFAULT '';
