@@ -20,6 +20,7 @@ var layers = map[string][]string{
 	"internal/chunk":             {},
 	"internal/tree":              {},
 	"internal/ignore":            {},
+	"internal/frame":             {"internal/tree"},
 	"internal/workspace":         {"internal/chunk", "internal/tree", "internal/ignore"},
 	"internal/git/object":        {},
 	"internal/git/refname":       {},
@@ -69,7 +70,7 @@ var layers = map[string][]string{
 	"sdk/go":                     {"internal/auth", "internal/policy", "sdk/go/option", "api"},
 	"sdk/go/git":                 {"sdk/go", "sdk/go/option", "internal/policy"},
 	"sdk/go/option":              {},
-	"sdk/go/checkpoint":          {"sdk/go", "internal/workspace", "internal/tree", "internal/ignore", "api"},
+	"sdk/go/checkpoint":          {"sdk/go", "internal/frame", "internal/workspace", "internal/tree", "internal/ignore", "api"},
 	"internal/lint":              {},
 }
 
@@ -96,7 +97,7 @@ var owners = map[string]struct {
 	"github.com/go-git/go-git":              {nil, "an oracle for tests only"},
 	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go", "sdk/go/checkpoint"}, "below the handlers nothing knows HTTP"},
 	"github.com/pjbgf/sha1cd":               {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
-	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "sdk/go/checkpoint"}, "compression is part of the formats"},
+	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "internal/frame"}, "compression is part of the formats"},
 }
 
 type pkgInfo struct {
