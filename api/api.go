@@ -28,6 +28,9 @@ type Error struct {
 	Used     *int64 `json:"used,omitempty"`
 	Reserved *int64 `json:"reserved,omitempty"`
 	Needed   *int64 `json:"needed,omitempty"`
+	// NextAfter is there when events that a reader asked for are not kept any more:
+	// the value of "after" that goes on with the oldest one that is.
+	NextAfter string `json:"next_after,omitempty"`
 	// Result is there when a route that writes commits refuses.
 	Result *UpdateResult `json:"result,omitempty"`
 	*MergeRefusal
@@ -57,6 +60,7 @@ const (
 	DefaultBranch     Code = "default_branch"        // 409
 	Syncing           Code = "sync_in_progress"      // 409: the first import from an upstream has not ended
 	KeyReused         Code = "idempotency_mismatch"  // 409: the key came with another request
+	EventsPruned      Code = "events_pruned"         // 410: events after the one that was named are not kept any more
 	NoChanges         Code = "no_changes"            // 412
 	Precondition      Code = "precondition_failed"   // 412: a conditional request
 	TooLarge          Code = "payload_too_large"     // 413

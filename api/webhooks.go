@@ -29,7 +29,8 @@ type Webhook struct {
 	// FailingSince is when deliveries began to fail; absent when the last one
 	// succeeded.
 	FailingSince string `json:"failing_since,omitempty"`
-	// LastEventID is the event up to which all are delivered or given up.
+	// LastEventID is the event up to which all are delivered or given up. An endpoint
+	// that is for one repository names events as that repository's stream does.
 	LastEventID string `json:"last_event_id"`
 	CreatedAt   string `json:"created_at"`
 	UpdatedAt   string `json:"updated_at"`
@@ -37,9 +38,17 @@ type Webhook struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// WebhookList are the endpoints that the token may see.
+// ListWebhooks asks for the endpoints that the token may see, the oldest first.
+type ListWebhooks struct {
+	Cursor string `query:"cursor"`
+	Limit  int    `query:"limit"` // 1 to 500, 100 when absent
+}
+
+// WebhookList is a page of endpoints.
 type WebhookList struct {
-	Webhooks []Webhook `json:"webhooks"`
+	Webhooks   []Webhook `json:"webhooks"`
+	NextCursor string    `json:"next_cursor,omitempty"`
+	HasMore    bool      `json:"has_more"`
 }
 
 // GetWebhook names an endpoint.

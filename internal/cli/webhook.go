@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,9 +69,13 @@ func (h *hooks) find(ctx context.Context, id string) (meta.Webhook, error) {
 
 // row is an endpoint as printed.
 func (h *hooks) row(ctx context.Context, w meta.Webhook, secret string) (map[string]any, error) {
+	last, err := h.LastEvent(ctx, w)
+	if err != nil {
+		return nil, err
+	}
 	row := map[string]any{
 		"id": webhook.PublicID(w.ID), "url": w.URL, "events": eventNames(w), "mute_ephemeral": w.MuteEphemeral,
-		"enabled": w.Enabled, "last_event_id": strconv.FormatInt(w.Position, 10), "created_at": stamp(w.CreatedAt),
+		"enabled": w.Enabled, "last_event_id": last, "created_at": stamp(w.CreatedAt),
 	}
 	if w.Repo != 0 {
 		r, err := h.Meta.Repo(ctx, w.Repo)
@@ -162,21 +165,18 @@ func newWebhookList(env Env) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON document")
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		return with(c.Context(), func(h hooks) error {
-			list, err := h.Meta.Webhooks(c.Context(), h.org.ID)
-			if err != nil {
-				return err
-			}
 			rows := []map[string]any{}
-			for _, w := range list {
+			err := h.Each(c.Context(), h.org.ID, func(w meta.Webhook) error {
 				if asJSON {
 					row, err := h.row(c.Context(), w, "")
-					if err != nil {
-						return err
-					}
 					rows = append(rows, row)
-					continue
+					return err
 				}
 				fmt.Fprintf(env.Stdout, "%s\t%s\t%s\t%s\n", webhook.PublicID(w.ID), w.URL, strings.Join(eventNames(w), ","), webhookState(w))
+				return nil
+			})
+			if err != nil {
+				return err
 			}
 			if asJSON {
 				return printJSON(env.Stdout, map[string]any{"webhooks": rows})
@@ -298,12 +298,12 @@ func newWebhookDeliveries(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			list, err := h.Meta.Deliveries(c.Context(), meta.DeliveryQuery{Webhook: w.ID, Limit: meta.KeptDeliveries})
+			list, err := h.Meta.Deliveries(c.Context(), meta.DeliveryQuery{Webhook: w.ID, Repo: w.Repo, Limit: meta.KeptDeliveries})
 			if err != nil {
 				return err
 			}
 			for _, d := range list {
-				fmt.Fprintf(env.Stdout, "%d\t%s\t%s\t%d\t%s\t%s\n", d.Position, d.Type, d.State, d.Attempts, stamp(d.At), d.Error)
+				fmt.Fprintf(env.Stdout, "%s\t%s\t%s\t%d\t%s\t%s\n", service.Deliveries{Webhook: w}.EventID(d), d.Type, d.State, d.Attempts, stamp(d.At), d.Error)
 			}
 			return nil
 		})

@@ -57,6 +57,7 @@ type Config struct {
 	UnseenGrace         time.Duration
 	GarbageGrace        time.Duration
 	UndeleteWindow      time.Duration
+	EventsKeep          time.Duration // 0 keeps all
 	KeyRetention        time.Duration
 	IdleTimeout         time.Duration
 	ShutdownWait        time.Duration

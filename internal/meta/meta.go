@@ -167,6 +167,16 @@ type Events interface {
 	Events(ctx context.Context, org OrgID, after int64, limit int) ([]Event, error)
 	// LastEvent returns the highest position that was given, 0 when there is none.
 	LastEvent(ctx context.Context) (int64, error)
+	// EventPage returns events of one org, or of one repository of it.
+	EventPage(ctx context.Context, q EventQuery) (EventPage, error)
+	// PlaceAt returns the place of a repository's last event whose position is at
+	// most the given one; when none is kept, that of the last that was pruned, or
+	// 0. The cost grows with the events after the position.
+	PlaceAt(ctx context.Context, org OrgID, repo RepoID, position int64) (int64, error)
+	// PruneEvents looks at up to limit events after a position and drops those
+	// written before a time, with what became of their deliveries. What an enabled
+	// endpoint has still to deliver is kept, and so is the newest event of all.
+	PruneEvents(ctx context.Context, before time.Time, after int64, limit int) (Pruned, error)
 	// EventOrgs returns the orgs that have events with Position > after, and the
 	// highest position among them (after when there is none).
 	EventOrgs(ctx context.Context, after int64) (orgs []OrgID, last int64, err error)

@@ -283,13 +283,54 @@ type ListedPack struct {
 // Event is one row of the outbox.
 type Event struct {
 	Position int64
-	Org      OrgID
-	Repo     RepoID
+	// Place orders the events of one repository, as Position does those of all,
+	// and says nothing of what happens elsewhere. The store sets both.
+	Place int64
+	Org   OrgID
+	Repo  RepoID
 	// Version is the repository version of the Change that wrote the event.
 	Version int64
 	Type    string // for example "push"
 	Body    []byte // JSON
 	At      time.Time
+}
+
+// PlaceOf is the place of the n-th event, from 0, of the Change that gave a
+// repository a version.
+func PlaceOf(version int64, n int) int64 { return version<<placeBits | int64(n) }
+
+// SplitPlace returns what a place was made of.
+func SplitPlace(place int64) (version int64, n int) {
+	return place >> placeBits, int(place & (1<<placeBits - 1))
+}
+
+// placeBits are the bits of a place that number the events of one Change.
+const placeBits = 24
+
+// EventQuery selects the events of an org or, when Repo is not 0, of one of its
+// repositories. After is a position, or then a place; 0 is the oldest that is kept.
+type EventQuery struct {
+	Org   OrgID
+	Repo  RepoID
+	After int64
+	Limit int
+}
+
+// EventPage is a page of events in order.
+type EventPage struct {
+	Events []Event
+	// Floor is the position, or place, up to which events were pruned; 0 when none
+	// was. A reader that was before it may have missed some.
+	Floor int64
+}
+
+// Pruned is what PruneEvents did.
+type Pruned struct {
+	Events int
+	// Next is the position of the last event that was looked at.
+	Next int64
+	// Done says that no later event is old enough.
+	Done bool
 }
 
 // Process is one running server.

@@ -29,7 +29,8 @@ type Webhook struct {
 	UpdatedAt time.Time // that of the Change, whatever a Change says
 	// Position is the last event up to which all are delivered or given up. A new
 	// endpoint starts at the one that it is created with; 0 means the newest event
-	// that has a position.
+	// that has a position. It never goes back. Where Repo changes it goes on to just
+	// before the first event that the endpoint was still to get.
 	Position int64
 	// FailingSince is when the first of the attempts was made that all failed; zero
 	// when the last one succeeded.
@@ -64,9 +65,21 @@ func (s DeliveryState) String() string {
 	return "waiting"
 }
 
+// WebhookQuery selects up to Limit endpoints of an org whose ids are larger than
+// After.
+type WebhookQuery struct {
+	Org OrgID
+	// Repo keeps those of one repository; Whole those of no repository.
+	Repo  RepoID
+	Whole bool
+	After WebhookID
+	Limit int
+}
+
 // Delivery is what became of one event at one endpoint, after the last attempt.
 type Delivery struct {
 	Position int64 // of the event
+	Place    int64 // of the event, as Deliveries reads it; 0 when the event is gone
 	Type     string
 	State    DeliveryState
 	Attempts int
@@ -81,6 +94,8 @@ type Delivery struct {
 // DeliveryQuery selects deliveries of an endpoint, the newest event first.
 type DeliveryQuery struct {
 	Webhook WebhookID
+	// Repo keeps the events of one repository; Before is then a place.
+	Repo RepoID
 	// Before keeps events with smaller positions, After those with larger ones; 0
 	// keeps all.
 	Before int64
@@ -108,14 +123,15 @@ const KeptDeliveries = 200
 
 // Webhooks reads endpoints and keeps the progress of deliveries.
 type Webhooks interface {
-	// Webhooks returns the endpoints of an org in order of their ids.
-	Webhooks(ctx context.Context, org OrgID) ([]Webhook, error)
+	// Webhooks returns endpoints of an org in order of their ids.
+	Webhooks(ctx context.Context, q WebhookQuery) ([]Webhook, error)
 	// Webhook returns one endpoint of an org.
 	Webhook(ctx context.Context, org OrgID, id WebhookID) (Webhook, error)
 	// WebhookOrgs returns the orgs that have an enabled endpoint.
 	WebhookOrgs(ctx context.Context) ([]OrgID, error)
 	// DueWebhooks returns up to limit enabled endpoints that no process has a
-	// lease on and whose org has events after their position.
+	// lease on and for which there are events after their position: of the org, or
+	// of the one repository that they are for.
 	DueWebhooks(ctx context.Context, limit int) ([]WebhookID, error)
 	// LeaseWebhook takes the lease on an enabled endpoint, or extends it when the
 	// owner has it already. ErrNotFound says that another owner has it, or that

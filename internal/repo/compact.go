@@ -169,6 +169,8 @@ type BackgroundFigures struct {
 	GarbageBytes, DroppedBytes int64
 	// SweptUploads and SweptPacks are blobs that sweeps removed, by key.
 	SweptUploads, SweptPacks int64
+	// PrunedEvents were kept long enough.
+	PrunedEvents int64
 }
 
 // figures is BackgroundFigures while they grow.
@@ -178,6 +180,7 @@ type figures struct {
 	packsMade, bytesMade         atomic.Int64
 	garbageBytes, droppedBytes   atomic.Int64
 	sweptUploads, sweptPacks     atomic.Int64
+	prunedEvents                 atomic.Int64
 }
 
 // Background returns the figures of the background work so far.
@@ -188,7 +191,7 @@ func (e *Engine) Background() BackgroundFigures {
 		PacksReplaced: f.packsReplaced.Load(), BytesReplaced: f.bytesReplaced.Load(),
 		PacksMade: f.packsMade.Load(), BytesMade: f.bytesMade.Load(),
 		GarbageBytes: f.garbageBytes.Load(), DroppedBytes: f.droppedBytes.Load(),
-		SweptUploads: f.sweptUploads.Load(), SweptPacks: f.sweptPacks.Load(),
+		SweptUploads: f.sweptUploads.Load(), SweptPacks: f.sweptPacks.Load(), PrunedEvents: f.prunedEvents.Load(),
 	}
 }
 

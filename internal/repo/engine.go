@@ -55,6 +55,9 @@ type Config struct {
 	// KeyRetention is how long answers to requests with an idempotency key are
 	// kept; 0 means DefaultKeyRetention.
 	KeyRetention time.Duration
+	// EventsKeep is how long events are kept, beside those that an endpoint is
+	// still to get; 0 keeps them all.
+	EventsKeep time.Duration
 	// CacheBytes bounds the memory of cached views, those left out that are larger
 	// than a quarter of it: they have four times as much. 0 means
 	// DefaultCacheBytes.

@@ -29,8 +29,8 @@ type SweepResult struct {
 
 // Sweep removes the bytes of uploads whose process is gone, bytes retired before
 // the oldest operation of every live process began, reservations of operations that
-// have ended, and answers to idempotency
-// keys that have been kept long enough. It may run on any number of processes at
+// have ended, and events and answers
+// to idempotency keys that have been kept long enough. It may run on any number of processes at
 // once.
 func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
 	var res SweepResult
@@ -38,7 +38,7 @@ func (e *Engine) Sweep(ctx context.Context) (SweepResult, error) {
 	if err != nil {
 		return res, fmt.Errorf("sweep: %w", err)
 	}
-	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res), e.sweepReservations(ctx, live), e.pruneKeys(ctx))
+	err = errors.Join(e.sweepUploads(ctx, live, &res), e.sweepRetired(ctx, live, &res), e.sweepReservations(ctx, live), e.pruneKeys(ctx), e.pruneEvents(ctx))
 	e.figures.sweptUploads.Add(int64(res.Uploads))
 	e.figures.sweptPacks.Add(int64(res.Retired))
 	return res, err
@@ -55,6 +55,25 @@ func (e *Engine) pruneKeys(ctx context.Context) error {
 		if n < sweepBatch {
 			return nil
 		}
+	}
+}
+
+// pruneEvents drops old events.
+func (e *Engine) pruneEvents(ctx context.Context) error {
+	if e.cfg.EventsKeep <= 0 {
+		return nil
+	}
+	before := e.cfg.Clock().Add(-e.cfg.EventsKeep)
+	for after := int64(0); ; {
+		res, err := e.cfg.Meta.PruneEvents(ctx, before, after, sweepBatch)
+		if err != nil {
+			return fmt.Errorf("prune events: %w", err)
+		}
+		e.figures.prunedEvents.Add(int64(res.Events))
+		if res.Done {
+			return nil
+		}
+		after = res.Next
 	}
 }
 

@@ -78,3 +78,34 @@ func TestSweptUpload(t *testing.T) {
 		t.Errorf("uploads are left: %v, %v", uploads, err)
 	}
 }
+
+// TestSweepPrunesEvents: a sweep drops old events in as many batches as it takes,
+// and none where all are kept.
+func TestSweepPrunesEvents(t *testing.T) {
+	w := newWorld(t, options{})
+	r := w.create("repo")
+	const many = 2*sweepBatch + 10
+	for range many {
+		c := meta.Change{Org: w.org, Repo: r.ID, Events: []meta.Event{{Type: "push"}}}
+		if v, err := w.meta.Apply(t.Context(), c); err != nil || !v.Applied {
+			t.Fatal(v, err)
+		}
+	}
+	later := time.Duration(0)
+	w.engine.cfg.Clock = func() time.Time { return time.Now().Add(later) }
+	for _, row := range []struct {
+		keep, later time.Duration
+		left        int
+	}{{0, 1000 * time.Hour, many}, {time.Hour, 30 * time.Minute, many}, {time.Hour, 2 * time.Hour, 1}} {
+		w.engine.cfg.EventsKeep, later = row.keep, row.later
+		if _, err := w.engine.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := w.meta.Events(t.Context(), w.org, 0, many); err != nil || len(list) != row.left {
+			t.Errorf("kept for %v, after %v: %d events, want %d, %v", row.keep, row.later, len(list), row.left, err)
+		}
+	}
+	if n := w.engine.Background().PrunedEvents; n != many-1 {
+		t.Errorf("%d events were counted", n)
+	}
+}

@@ -166,6 +166,9 @@ func (c *call) fail(err error) {
 	if full, ok := errors.AsType[*repo.QuotaError](p.Err); ok {
 		e.Limit, e.Used, e.Reserved, e.Needed = &full.Limit, &full.Used, &full.Reserved, &full.Needed
 	}
+	if pruned, ok := errors.AsType[*service.PrunedError](p.Err); ok {
+		e.NextAfter = pruned.Next
+	}
 	if c.route != nil && c.route.commits {
 		e.Result = refusedUpdate(p, message, clip(c.branch))
 	}

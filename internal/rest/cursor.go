@@ -26,6 +26,7 @@ const (
 	notesCursor    = 'n'
 	repoCursor     = 'r'
 	tagCursor      = 't'
+	webhookCursor  = 'w'
 )
 
 var cursorEncoding = base64.RawURLEncoding.Strict()

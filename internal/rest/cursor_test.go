@@ -70,7 +70,7 @@ func FuzzCursors(f *testing.F) {
 	f.Add(afterCommit(historyPosition{object.ID{1}, 0}, "src/a.txt"))
 	f.Add(afterName(tagCursor, "refs/tags/v1"))
 	f.Add(afterName(notesCursor, "refs/notes/reviews"))
-	f.Add(beforeDelivery(meta.Delivery{Position: 1 << 40}))
+	f.Add(beforeDelivery(1 << 40))
 	f.Fuzz(func(t *testing.T, cursor string) {
 		if p, err := branchPosition(cursor); err == nil && cursor != "" {
 			if q, err := branchPosition(afterBranch(service.Branch{Name: p.Name, Version: p.Version})); err != nil || q != p {
@@ -97,7 +97,7 @@ func FuzzCursors(f *testing.F) {
 			}
 		}
 		if at, err := deliveryPosition(cursor); err == nil && cursor != "" {
-			if again, err := deliveryPosition(beforeDelivery(meta.Delivery{Position: at})); err != nil || again != at {
+			if again, err := deliveryPosition(beforeDelivery(at)); err != nil || again != at {
 				t.Fatalf("%q: %d, then %d, %v", cursor, at, again, err)
 			}
 		}

@@ -1,10 +1,11 @@
 package rest
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"mime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +31,8 @@ const (
 
 const eventStream = "text/event-stream"
 
-func describeEvent(e meta.Event) api.Event {
-	told := api.Event{ID: strconv.FormatInt(e.Position, 10), Type: e.Type, At: stamp(e.At), Payload: e.Body}
+func describeEvent(e meta.Event, id string) api.Event {
+	told := api.Event{ID: id, Type: e.Type, At: stamp(e.At), Payload: e.Body}
 	if e.Repo != 0 {
 		told.RepoID = service.RepoID(e.Repo)
 	}
@@ -42,27 +43,27 @@ func describeEvent(e meta.Event) api.Event {
 }
 
 func (c *call) listEvents(q api.ListEvents) error {
-	if q.After != nil && *q.After < 0 {
-		return invalid("query parameter %q is %d: use the id of an event", "after", *q.After)
-	}
 	source, err := c.Service.EventSource(c.ctx, c.access, q.Repo)
 	if err != nil {
 		return err
 	}
-	if c.wantsStream() {
-		return c.streamEvents(source, q.After)
+	after, ok := int64(0), true
+	if q.After != "" {
+		after, ok = source.ParseID(q.After)
 	}
-	after := int64(0)
-	if q.After != nil {
-		after = *q.After
+	if !ok {
+		return invalid("query parameter %q is %.80q: use the id of an event of this stream", "after", q.After)
+	}
+	if c.wantsStream() {
+		return c.streamEvents(source, q.After != "", after)
 	}
 	rows, next, more, err := source.After(c.ctx, after, pageSize(q.Limit, eventsDefault, eventsMax))
 	if err != nil {
 		return err
 	}
-	list := api.EventList{Events: []api.Event{}, NextAfter: strconv.FormatInt(next, 10), HasMore: more}
+	list := api.EventList{Events: []api.Event{}, NextAfter: source.ID(next), HasMore: more}
 	for _, e := range rows {
-		list.Events = append(list.Events, describeEvent(e))
+		list.Events = append(list.Events, describeEvent(e, source.EventID(e)))
 	}
 	c.header().Set("Vary", "Accept")
 	return c.answer(200, list)
@@ -110,9 +111,10 @@ func (s *streams) open(org meta.OrgID) (done func(), ok bool) {
 
 // streamEvents sends events as they happen, until the client leaves or takes
 // nothing, its token is refused, or the server stops. A client that comes back
-// with the id of the last event misses none and gets none twice.
-func (c *call) streamEvents(source *service.EventSource, after *int64) error {
-	at, err := c.streamStart(source, after)
+// with the id of the last event misses none and gets none twice, or is told of a
+// gap.
+func (c *call) streamEvents(source *service.EventSource, given bool, after int64) error {
+	at, err := c.streamStart(source, given, after)
 	if err != nil {
 		return err
 	}
@@ -134,20 +136,12 @@ func (c *call) streamEvents(source *service.EventSource, after *int64) error {
 	beat := time.NewTicker(c.beat())
 	defer beat.Stop()
 	for {
-		rows, next, more, err := source.After(c.ctx, at, streamPage)
+		text, next, more, err := streamed(c.ctx, source, at)
 		if err != nil {
 			return err
 		}
 		at = next
-		var text strings.Builder
-		for _, e := range rows {
-			data, err := json.Marshal(describeEvent(e))
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&text, "id: %d\nevent: %s\ndata: %s\n\n", e.Position, e.Type, data)
-		}
-		if text.Len() > 0 && c.push(text.String()) != nil {
+		if text != "" && c.push(text) != nil {
 			return nil // the client is gone, or takes nothing
 		}
 		if more {
@@ -170,21 +164,51 @@ func (c *call) streamEvents(source *service.EventSource, after *int64) error {
 	}
 }
 
+// gapEvent is the type of what a stream says in the place of events that are not
+// kept any more.
+const gapEvent = "gap"
+
+// streamed returns what a stream says of the next events, where it goes on, and
+// whether at once.
+func streamed(ctx context.Context, source *service.EventSource, at int64) (text string, next int64, more bool, err error) {
+	rows, next, more, err := source.After(ctx, at, streamPage)
+	if pruned, ok := errors.AsType[*service.PrunedError](err); ok {
+		text, err = streamText(pruned.Next, gapEvent, api.EventGap{After: source.ID(at), NextAfter: pruned.Next})
+		return text, pruned.At(), true, err
+	}
+	var out strings.Builder
+	for _, e := range rows {
+		id := source.EventID(e)
+		text, err := streamText(id, e.Type, describeEvent(e, id))
+		if err != nil {
+			return "", at, false, err
+		}
+		out.WriteString(text)
+	}
+	return out.String(), next, more, err
+}
+
+// streamText is one server-sent event.
+func streamText(id, kind string, v any) (string, error) {
+	data, err := json.Marshal(v)
+	return fmt.Sprintf("id: %s\nevent: %s\ndata: %s\n\n", id, kind, data), err
+}
+
 // beat is the time between signs of life: often enough for the idle time that
 // clients and proxies are likely to share with the server.
 func (c *call) beat() time.Duration { return min(streamBeat, c.IdleTimeout/2) }
 
-// streamStart is the position that a stream starts after.
-func (c *call) streamStart(source *service.EventSource, after *int64) (int64, error) {
+// streamStart is the place that a stream starts after.
+func (c *call) streamStart(source *service.EventSource, given bool, after int64) (int64, error) {
 	if last := strings.TrimSpace(c.r.Header.Get("Last-Event-ID")); last != "" {
-		at, err := strconv.ParseInt(last, 10, 64)
-		if err != nil || at < 0 {
-			return 0, invalid("header Last-Event-ID is %.40q: use the id of an event", last)
+		at, ok := source.ParseID(last)
+		if !ok {
+			return 0, invalid("header Last-Event-ID is %.80q: use the id of an event of this stream", last)
 		}
 		return at, nil
 	}
-	if after != nil {
-		return *after, nil
+	if given {
+		return after, nil
 	}
 	return source.Last(c.ctx)
 }

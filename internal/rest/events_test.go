@@ -80,7 +80,7 @@ func TestEventPages(t *testing.T) {
 	for i, e := range all.Events {
 		every = append(every, e.ID)
 		if i%2 == 0 {
-			ones = append(ones, e.ID)
+			ones = append(ones, events.At(s.repo("one").ID, meta.PlaceOf(int64(i/2+2), 0)))
 		}
 	}
 	for name, row := range map[string]struct {
@@ -110,6 +110,76 @@ func TestEventPages(t *testing.T) {
 	s.refused(403, api.ScopeMissing, "GET", "/api/events", s.token("one", auth.GitRead), nil)
 	for _, query := range []string{"after=x", "after=-1", "limit=0", "after=99999999999999999999"} {
 		s.refused(400, api.Invalid, "GET", "/api/events?"+query, org, nil)
+	}
+}
+
+// TestPrunedEvents: who had come to an event whose successors are not all kept is
+// told so, and where to go on; the others notice nothing.
+func TestPrunedEvents(t *testing.T) {
+	s := newStack(t)
+	s.create("one")
+	s.create("two")
+	org := s.token("org", auth.OrgRead)
+	own := map[string]string{"": org, "one": s.token("one", auth.OrgRead), "two": s.token("two", auth.OrgRead)}
+	for i := range 4 {
+		s.commit("one", nil, map[string]string{"f": fmt.Sprint(i)})
+		s.commit("two", nil, map[string]string{"f": fmt.Sprint(i)})
+	}
+	before := map[string][]api.Event{}
+	for repo, token := range own {
+		var list api.EventList
+		s.want(200, "GET", "/api/events", token, nil, &list)
+		before[repo] = list.Events
+	}
+	if n, err := s.meta.PruneEvents(t.Context(), time.Now().Add(time.Hour), 0, 5); err != nil || n.Events != 5 {
+		t.Fatal(n, err)
+	}
+	for repo, gone := range map[string]int{"": 5, "one": 3, "two": 2} {
+		list, token := before[repo], own[repo]
+		for i, e := range list {
+			path := "/api/events?after=" + e.ID
+			next := list[gone-1].ID
+			if i < gone-1 {
+				refusal := s.refused(http.StatusGone, api.EventsPruned, "GET", path, token, nil)
+				if refusal.NextAfter != next {
+					t.Errorf("%q: go on after %q, want %q", repo, refusal.NextAfter, next)
+				}
+				stream := open(t, s.server.URL, token, "", e.ID)
+				var said []string
+				for len(said) < 6 && stream.lines.Scan() {
+					said = append(said, stream.lines.Text())
+				}
+				want := []string{"retry: 2000", "", "id: " + next, "event: gap", fmt.Sprintf(`data: {"after":%q,"next_after":%q}`, e.ID, next), ""}
+				if !slices.Equal(said, want) {
+					t.Errorf("%q: a stream says %q, want %q", repo, said, want)
+				}
+				if first, _, _ := stream.next(t); first.ID != list[gone].ID {
+					t.Errorf("%q: a stream goes on with %+v", repo, first)
+				}
+				continue
+			}
+			var page api.EventList
+			s.want(200, "GET", path, token, nil, &page)
+			if len(page.Events) != len(list)-1-i || len(page.Events) > 0 && page.Events[0].ID != list[i+1].ID {
+				t.Errorf("%q: after %s came %+v", repo, e.ID, page.Events)
+			}
+		}
+		for _, query := range []string{"", "?after=0"} {
+			var page api.EventList
+			s.want(200, "GET", "/api/events"+query, token, nil, &page)
+			if len(page.Events) != len(list)-gone || page.Events[0].ID != list[gone].ID {
+				t.Errorf("%q: %q gives %+v", repo, query, page.Events)
+			}
+		}
+	}
+	// An empty page of what had events tells where they ended.
+	if n, err := s.meta.PruneEvents(t.Context(), time.Now().Add(time.Hour), 0, 100); err != nil || n.Events != 2 {
+		t.Fatal(n, err)
+	}
+	var page api.EventList
+	s.want(200, "GET", "/api/events", own["one"], nil, &page)
+	if len(page.Events) != 0 || page.NextAfter != before["one"][3].ID {
+		t.Errorf("page of a repository without events %+v", page)
 	}
 }
 
@@ -223,9 +293,14 @@ func TestEventStream(t *testing.T) {
 	if !slices.Equal(ids, want) {
 		t.Errorf("received %v, want %v", ids, want)
 	}
-	from := open(t, s.server.URL, token, "?repo=r&after="+ids[10], "")
+	from := open(t, s.server.URL, token, "?after="+ids[10], "")
 	if e, _, _ := from.next(t); e.ID != ids[11] {
 		t.Errorf("after %s came %s", ids[10], e.ID)
+	}
+	s.want(200, "GET", "/api/events?limit=12&repo=r", token, nil, &all)
+	from = open(t, s.server.URL, token, "?repo=r&after="+all.Events[10].ID, "")
+	if e, _, _ := from.next(t); e.ID != all.Events[11].ID {
+		t.Errorf("of the repository, after %s came %s", all.Events[10].ID, e.ID)
 	}
 	for _, last := range []string{"x", "-1", "1 2"} {
 		if bad := open(t, s.server.URL, token, "", last); bad.StatusCode != 400 {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
@@ -67,11 +68,12 @@ func (s *stack) hide(n tenant, source map[string]any) []secretValue {
 	if v, err := s.meta.Apply(s.t.Context(), meta.Change{Org: gate.Org.ID, CreateWebhook: hook}); err != nil || !v.Applied {
 		s.t.Fatal(v, err)
 	}
-	events, err := s.meta.Events(s.t.Context(), gate.Org.ID, 0, 1000)
-	if err != nil || len(events) == 0 {
+	list, err := s.meta.Events(s.t.Context(), gate.Org.ID, 0, 1000)
+	if err != nil || len(list) == 0 {
 		s.t.Fatal("no events", err)
 	}
-	position := fmt.Sprint(events[len(events)-1].Position)
+	last := list[len(list)-1]
+	position := events.ID(last, 0)
 	never := func(what string) string { return object.Hash(object.Blob, []byte(n.repo+" never had "+what)).String() }
 	values := []secretValue{
 		{foreign: ack.Commit.CommitSHA, absent: never("commit")},
@@ -86,6 +88,7 @@ func (s *stack) hide(n tenant, source map[string]any) []secretValue {
 		{foreign: webhook.PublicID(n.hook), absent: webhook.PublicID(n.hook + 1000)},
 		{foreign: k.ID, absent: k.ID[:len(k.ID)-1] + string('0'+(k.ID[len(k.ID)-1]+1)%2)},
 		{foreign: service.RepoID(gate.Repo.ID), absent: service.RepoID(gate.Repo.ID ^ 0x5555)},
+		{foreign: events.ID(last, last.Repo), absent: events.At(last.Repo^0x5555, last.Place)},
 		{foreign: position, absent: strings.Repeat("9", len(position))},
 	}
 	for i := range values {
@@ -207,7 +210,7 @@ func (s *stack) slots(r *route, template string, q sample) []slot {
 	head, rest, _ := strings.Cut(text, "\n")
 	object := map[string]any{}
 	if head != "" {
-		if err := json.Unmarshal([]byte(strings.Replace(head, "{credential}", s.credential, 1)), &object); err != nil {
+		if err := json.Unmarshal([]byte(s.filled(head)), &object); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -313,6 +316,74 @@ func (s *stack) compare(r *route, template string, slot slot, v secretValue, tok
 	for _, word := range []string{hidden, outside} {
 		if strings.Contains(a, word) && (word == outside || !wholeOrg) && !strings.Contains(v.foreign, word) {
 			s.t.Errorf("%s %s with %q in %s tells of %q: %.500s", r.method, template, v.foreign, slot.name, word, a)
+		}
+	}
+}
+
+// TestNothingOfOthers asks through every route that reads, before and after much
+// happened elsewhere in the org: a token that was made for one repository gets the
+// same answers, and the same room for endpoints.
+func TestNothingOfOthers(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	type asked struct{ method, path, token string }
+	var all []asked
+	for _, r := range routes() {
+		token := s.token(populated, auth.GitRead, auth.GitWrite, auth.RepoWrite)
+		switch orgOnly := !slices.ContainsFunc(r.access.scopes, func(sc auth.Scope) bool { return !strings.HasPrefix(string(sc), "org:") }); {
+		case r.name == "events.list":
+			token = s.token(populated, auth.OrgRead)
+		case orgOnly, r.method != http.MethodGet && r.method != http.MethodHead:
+			continue
+		}
+		for _, p := range r.paths(populated) {
+			for _, q := range samples[r.name] {
+				all = append(all, asked{r.method, with(p, q.query), token})
+			}
+		}
+	}
+	ask := func() (answers []string) {
+		for _, q := range all {
+			answers = append(answers, told(s.do(q.method, q.path, q.token, nil), ""))
+		}
+		return answers
+	}
+	ask() // some answers are made once
+	before := ask()
+	for i := range 3 {
+		s.commit("team/other", nil, map[string]string{"f": fmt.Sprint(i)})
+	}
+	other := s.repo("team/other")
+	for i := range webhook.MaxPerOrg {
+		for _, repo := range []meta.RepoID{0, other.ID} {
+			hook := &meta.Webhook{ID: meta.WebhookID(1000 + 2*i), Repo: repo, URL: "https://127.0.0.1:9/", Secret: []byte("\x00secret")}
+			if repo != 0 {
+				hook.ID++
+			}
+			if v, err := s.meta.Apply(t.Context(), meta.Change{Org: other.Org, CreateWebhook: hook}); err != nil || !v.Applied {
+				t.Fatal(v, err)
+			}
+		}
+	}
+	s.commit("team/other", nil, map[string]string{"f": "last"})
+	for i, after := range ask() {
+		if after != before[i] {
+			t.Errorf("%s %s:\n%s\nand then\n%s", all[i].method, all[i].path, before[i], after)
+		}
+	}
+	own := s.token(populated, auth.RepoWrite)
+	for range webhook.MaxPerRepo - 1 {
+		s.want(http.StatusCreated, "POST", "/api/webhooks", own, `{"url":"https://hooks.example.com/x"}`, nil)
+	}
+	s.refused(http.StatusBadRequest, api.Invalid, "POST", "/api/webhooks", own, `{"url":"https://hooks.example.com/x"}`)
+	s.refused(http.StatusBadRequest, api.Invalid, "POST", "/api/webhooks", s.token("org", auth.RepoWrite), `{"url":"https://hooks.example.com/x"}`)
+
+	// Ids are made of what the repository itself does.
+	var page api.EventList
+	s.want(http.StatusOK, "GET", "/api/events", s.token("team/other", auth.OrgRead), nil, &page)
+	for i, e := range page.Events {
+		if want := events.At(other.ID, meta.PlaceOf(int64(i+2), 0)); e.ID != want {
+			t.Errorf("event %d has id %s, want %s", i, e.ID, want)
 		}
 	}
 }

@@ -182,6 +182,13 @@ func (d *describer) operation(r *route, path string, legacy bool) dict {
 		}
 		body = body || memberName(f) != ""
 	}
+	if r.once {
+		parameters = append(parameters, header(keyHeader, maxKey,
+			"A name that the client makes for the request, of visible ASCII characters. Whoever sends the same request again with it gets the answer to the first, with "+replayedHeader+": true; another request with it is refused with code \"idempotency_mismatch\"."))
+	}
+	if r.op.response == reflect.TypeFor[api.EventList]() {
+		parameters = append(parameters, header("Last-Event-ID", 0, "The id of the last event that the reader of a stream got; it takes the place of \"after\"."))
+	}
 	if len(parameters) > 0 {
 		o["parameters"] = parameters
 	}
@@ -193,6 +200,15 @@ func (d *describer) operation(r *route, path string, legacy bool) dict {
 		o["requestBody"] = dict{"content": dict{kind: dict{"schema": d.schema(r.op.request)}}}
 	}
 	return o
+}
+
+// header describes a header that a request may have, of up to so many bytes.
+func header(name string, limit int, text string) dict {
+	schema := dict{"type": "string", "minLength": 1}
+	if limit > 0 {
+		schema["maxLength"] = limit
+	}
+	return dict{"name": name, "in": "header", "description": text, "schema": schema}
 }
 
 func (d *describer) parameter(in, name string, request reflect.Type) dict {
@@ -220,6 +236,14 @@ func (d *describer) responses(r *route) dict {
 		d.fault("type %s of route %s has no comment", r.op.response, r.name)
 	}
 	success["content"] = dict{"application/json": dict{"schema": d.schema(r.op.response)}}
+	if r.op.response == reflect.TypeFor[api.EventList]() {
+		success["content"].(dict)[eventStream] = dict{"schema": dict{
+			"type": "string", "contentMediaType": eventStream,
+			"description": "Server-sent events that go on as they happen. Each has an id, as event the type, and as data an Event in JSON. " +
+				"The event \"" + gapEvent + "\", whose data is an EventGap, stands for events that are not kept any more. Comments are signs of life.",
+			"x-data": dict{"oneOf": []any{d.schema(reflect.TypeFor[api.Event]()), d.schema(reflect.TypeFor[api.EventGap]())}},
+		}}
+	}
 	status := "2XX"
 	if r.op.status != 0 {
 		status = strconv.Itoa(r.op.status)

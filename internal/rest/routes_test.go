@@ -14,6 +14,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/service"
@@ -29,7 +30,7 @@ type sample struct {
 
 // samples has one or more for every route.
 var samples = map[string][]sample{
-	"events.list":         {{}, {query: "after=1&limit=1"}},
+	"events.list":         {{}, {query: "after={event}&limit=1"}},
 	"webhooks.list":       {{}},
 	"webhooks.create":     {{body: `{"url":"https://hooks.example.com/x","events":["push"]}`}, {body: `{"url":"https://hooks.example.com/x","secret":"0123456789"}`}},
 	"webhooks.get":        {{}},
@@ -38,7 +39,7 @@ var samples = map[string][]sample{
 	"webhooks.rotate":     {{}, {body: `{"secret":"0123456789"}`}},
 	"webhooks.deliveries": {{}, {query: "limit=1"}},
 	"webhooks.ping":       {{}},
-	"webhooks.redeliver":  {{body: `{"event_id":"1"}`}},
+	"webhooks.redeliver":  {{body: `{"event_id":"{event}"}`}},
 	"repos.create":        {{body: map[string]any{"default_branch": "trunk"}}, {}},
 	"repos.list":          {{}},
 	"repos.get":           {{}},
@@ -145,6 +146,11 @@ func populate(s *stack) {
 	var k api.Credential
 	s.want(http.StatusCreated, "POST", repoPath(populated, "git-credentials"), s.full(populated), `{"password":"x"}`, &k)
 	s.credential = k.ID
+	page, err := s.meta.EventPage(s.t.Context(), meta.EventQuery{Org: app.Org, Repo: app.ID, Limit: 1})
+	if err != nil || len(page.Events) == 0 {
+		s.t.Fatal("no event", err)
+	}
+	s.event = events.ID(page.Events[0], app.ID)
 }
 
 // mirror is a repository that follows an upstream.
@@ -338,7 +344,7 @@ func (s *stack) state() string {
 		}
 		fmt.Fprintf(&b, "%+v\n%+v\n%+v\n", r, page.Refs, rules)
 	}
-	hooks, err := s.meta.Webhooks(ctx, gate.Org.ID)
+	hooks, err := s.meta.Webhooks(ctx, meta.WebhookQuery{Org: gate.Org.ID, Limit: 100})
 	if err != nil {
 		s.t.Fatal(err)
 	}

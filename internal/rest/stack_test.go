@@ -44,6 +44,7 @@ type stack struct {
 	key     *ecdsa.PrivateKey
 
 	credential string // what "{credential}" in paths and bodies stands for
+	event      string // likewise "{event}"
 }
 
 func newStack(t testing.TB) *stack {
@@ -175,6 +176,12 @@ func (a answer) error(t testing.TB) api.Error {
 	return e
 }
 
+// filled puts names of what the stack made in the place of "{credential}" and
+// "{event}".
+func (s *stack) filled(text string) string {
+	return strings.NewReplacer("{credential}", s.credential, "{event}", s.event).Replace(text)
+}
+
 // do sends a request; body is nil, a string, or something for JSON.
 func (s *stack) do(method, path, token string, body any, headers ...string) answer {
 	s.t.Helper()
@@ -182,7 +189,7 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 	switch b := body.(type) {
 	case nil:
 	case string:
-		in = strings.NewReader(strings.Replace(b, "{credential}", s.credential, 1))
+		in = strings.NewReader(s.filled(b))
 	default:
 		data, err := json.Marshal(b)
 		if err != nil {
@@ -190,7 +197,7 @@ func (s *stack) do(method, path, token string, body any, headers ...string) answ
 		}
 		in = bytes.NewReader(data)
 	}
-	path = strings.Replace(path, "{credential}", s.credential, 1)
+	path = s.filled(path)
 	if before, after, ok := strings.Cut(path, "{id}"); ok {
 		path = before + service.RepoID(s.repo(populated).ID) + after
 	}

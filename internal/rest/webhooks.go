@@ -3,7 +3,6 @@ package rest
 import (
 	"encoding/binary"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/cairnstate/cairn/api"
@@ -20,7 +19,7 @@ func describeWebhook(w service.WebhookInfo) api.Webhook {
 	return api.Webhook{
 		ID: webhook.PublicID(w.ID), URL: w.URL, Events: events, Repo: w.RepoName, MuteEphemeral: w.MuteEphemeral,
 		Enabled: w.Enabled, DisabledReason: w.Reason, FailingSince: stampOrNone(w.FailingSince),
-		LastEventID: strconv.FormatInt(w.Position, 10), CreatedAt: stamp(w.CreatedAt), UpdatedAt: stamp(w.UpdatedAt),
+		LastEventID: w.LastEvent, CreatedAt: stamp(w.CreatedAt), UpdatedAt: stamp(w.UpdatedAt),
 	}
 }
 
@@ -31,13 +30,49 @@ func stampOrNone(t time.Time) string {
 	return stamp(t)
 }
 
-func (c *call) listWebhooks(api.None) (api.WebhookList, error) {
-	rows, err := c.Service.Webhooks(c.ctx, c.access)
+// Sizes of pages of endpoints.
+const (
+	webhooksDefault = 100
+	webhooksMax     = 500
+)
+
+func (c *call) listWebhooks(q api.ListWebhooks) (api.WebhookList, error) {
+	after, err := webhookPosition(q.Cursor)
+	if err != nil {
+		return api.WebhookList{}, err
+	}
+	limit := pageSize(q.Limit, webhooksDefault, webhooksMax)
+	rows, err := c.Service.Webhooks(c.ctx, c.access, after, limit+1)
 	list := api.WebhookList{Webhooks: []api.Webhook{}}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		list.HasMore, list.NextCursor = true, afterWebhook(rows[limit-1].ID)
+	}
 	for _, w := range rows {
 		list.Webhooks = append(list.Webhooks, describeWebhook(w))
 	}
 	return list, err
+}
+
+// afterWebhook is the cursor that continues after an endpoint.
+func afterWebhook(id meta.WebhookID) string {
+	return cursorEncoding.EncodeToString(append([]byte{webhookCursor}, webhook.PublicID(id)...))
+}
+
+// webhookPosition reads a cursor of endpoints; "" is the start.
+func webhookPosition(cursor string) (meta.WebhookID, error) {
+	if cursor == "" {
+		return 0, nil
+	}
+	data, err := openCursor(cursor, webhookCursor)
+	if err != nil {
+		return 0, err
+	}
+	id, ok := webhook.ParseID(string(data))
+	if !ok {
+		return 0, badCursor()
+	}
+	return id, nil
 }
 
 func (c *call) createWebhook(q api.CreateWebhook) (api.Webhook, error) {
@@ -103,22 +138,22 @@ func (c *call) listDeliveries(q api.ListDeliveries) (api.DeliveryList, error) {
 		return api.DeliveryList{}, err
 	}
 	list := api.DeliveryList{Deliveries: []api.Delivery{}}
-	if len(rows) > limit {
-		rows = rows[:limit]
-		list.HasMore, list.NextCursor = true, beforeDelivery(rows[limit-1])
+	if len(rows.List) > limit {
+		rows.List = rows.List[:limit]
+		list.HasMore, list.NextCursor = true, beforeDelivery(webhook.Place(rows.Webhook, rows.List[limit-1]))
 	}
-	for _, d := range rows {
+	for _, d := range rows.List {
 		list.Deliveries = append(list.Deliveries, api.Delivery{
-			EventID: strconv.FormatInt(d.Position, 10), Type: d.Type, State: d.State.String(), Attempts: d.Attempts,
+			EventID: rows.EventID(d), Type: d.Type, State: d.State.String(), Attempts: d.Attempts,
 			Status: d.Status, Error: d.Error, At: stamp(d.At), NextAttemptAt: stampOrNone(d.Next),
 		})
 	}
 	return list, nil
 }
 
-// beforeDelivery is the cursor that continues after a delivery.
-func beforeDelivery(d meta.Delivery) string {
-	return cursorEncoding.EncodeToString(binary.AppendUvarint([]byte{deliveryCursor}, uint64(d.Position)))
+// beforeDelivery is the cursor that continues after a delivery at a place.
+func beforeDelivery(place int64) string {
+	return cursorEncoding.EncodeToString(binary.AppendUvarint([]byte{deliveryCursor}, uint64(place)))
 }
 
 // deliveryPosition reads a cursor of deliveries; "" is the start.
@@ -143,11 +178,10 @@ func (c *call) pingWebhook(q api.GetWebhook) (api.DeliveryResult, error) {
 }
 
 func (c *call) redeliver(q api.Redeliver) (api.DeliveryResult, error) {
-	position, err := strconv.ParseInt(q.EventID, 10, 64)
-	if err != nil || position < 1 {
-		return api.DeliveryResult{}, invalid("event_id is %.40q: send the id of an event", q.EventID)
+	if q.EventID == "" {
+		return api.DeliveryResult{}, invalid("event_id is missing: send the id of an event")
 	}
-	out, err := c.Service.Redeliver(c.ctx, c.access, q.ID, position)
+	out, err := c.Service.Redeliver(c.ctx, c.access, q.ID, q.EventID)
 	return result(out), err
 }
 

@@ -22,6 +22,7 @@ func (s *Server) countBackground() {
 		{"cairn_packs_made_bytes_total", "Bytes of packs that compaction made.", func(f repo.BackgroundFigures) int64 { return f.BytesMade }},
 		{"cairn_garbage_bytes_total", "Bytes found unreachable and kept for their grace.", func(f repo.BackgroundFigures) int64 { return f.GarbageBytes }},
 		{"cairn_garbage_dropped_bytes_total", "Bytes of garbage dropped after its grace.", func(f repo.BackgroundFigures) int64 { return f.DroppedBytes }},
+		{"cairn_pruned_events_total", "Events that were dropped because they had been kept for long enough.", func(f repo.BackgroundFigures) int64 { return f.PrunedEvents }},
 		{"cairn_swept_packs_total", "Replaced packs whose bytes were removed.", func(f repo.BackgroundFigures) int64 { return f.SweptPacks }},
 		{"cairn_swept_uploads_total", "Abandoned uploads whose bytes were removed.", func(f repo.BackgroundFigures) int64 { return f.SweptUploads }},
 	} {

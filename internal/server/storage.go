@@ -147,6 +147,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		GarbageGrace:   garbage,
 		UndeleteWindow: window,
 		KeyRetention:   cfg.KeyRetention,
+		EventsKeep:     cfg.EventsKeep,
 		CacheBytes:     cfg.MemoryCache / 4,
 		AnswerBytes:    cfg.MemoryCache / 4,
 		Limits:         repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},

@@ -38,6 +38,7 @@ const (
 	DefaultBranch     Code = "default_branch"
 	Syncing           Code = "sync_in_progress"
 	KeyReused         Code = "idempotency_mismatch"
+	EventsPruned      Code = "events_pruned"
 	NoChanges         Code = "no_changes"
 	Precondition      Code = "precondition_failed"
 	TooLarge          Code = "payload_too_large"
@@ -67,6 +68,7 @@ var statuses = map[Code]int{
 	DefaultBranch:     409,
 	Syncing:           409,
 	KeyReused:         409,
+	EventsPruned:      410,
 	NoChanges:         412,
 	Precondition:      412,
 	TooLarge:          413,
@@ -209,6 +211,7 @@ var refusals = []struct {
 	{Invalid, find[*upstream.InvalidError]},
 	{Invalid, find[*netguard.RefusedError]},
 	{Unavailable, find[*repo.SyncBusyError]},
+	{EventsPruned, find[*PrunedError]},
 }
 
 func find[E error](err error) error {

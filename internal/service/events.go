@@ -3,8 +3,10 @@ package service
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
@@ -53,7 +55,8 @@ func (s *Service) narrow(ctx context.Context, a *Access, name string) (meta.Repo
 	return gate.Repo.ID, err
 }
 
-// EventSource is where the events of one request come from.
+// EventSource is the stream of events that one request reads: that of an org, or
+// of one repository.
 type EventSource struct {
 	service *Service
 	org     meta.OrgID
@@ -67,42 +70,61 @@ func (s *Service) EventSource(ctx context.Context, a *Access, repo string) (*Eve
 	return &EventSource{service: s, org: a.Org.ID, repo: id}, err
 }
 
-// maxEventScan bounds the events of other repositories that a page is looked for
-// among.
-const maxEventScan = 10_000
+// ParseID reads the id of an event of this stream as a place in it; false says
+// that it is none.
+func (e *EventSource) ParseID(text string) (int64, bool) { return events.ParseID(e.repo, text) }
 
-// After returns up to limit events after a position, the position to go on
-// from, and whether there may be more after that. The page may be empty although
-// there are more.
-func (e *EventSource) After(ctx context.Context, after int64, limit int) (page []meta.Event, next int64, more bool, err error) {
-	next = after
-	for scanned := 0; scanned < maxEventScan; {
-		ask := limit - len(page) + 1
-		if e.repo != 0 {
-			ask = max(ask, 500)
-		}
-		rows, err := e.service.Meta.Events(ctx, e.org, next, ask)
-		if err != nil {
-			return nil, after, false, err
-		}
-		for _, row := range rows {
-			if mine := e.repo == 0 || row.Repo == e.repo; mine && len(page) == limit {
-				return page, next, true, nil
-			} else if mine {
-				page = append(page, row)
-			}
-			next = row.Position
-		}
-		if len(rows) < ask {
-			return page, next, false, nil
-		}
-		scanned += len(rows)
-	}
-	return page, next, true, nil
+// ID is the id of what is at a place of the stream.
+func (e *EventSource) ID(at int64) string { return events.At(e.repo, at) }
+
+// EventID is the id of an event of the stream.
+func (e *EventSource) EventID(of meta.Event) string { return events.ID(of, e.repo) }
+
+// PrunedError says that events after the one that a reader had come to are not
+// kept any more.
+type PrunedError struct {
+	// Next is the id to go on after: the next event is the oldest that is kept.
+	Next string
+	at   int64
 }
 
-// Last returns the position of the newest event.
-func (e *EventSource) Last(ctx context.Context) (int64, error) { return e.service.Meta.LastEvent(ctx) }
+// At is Next as a place of the stream.
+func (e *PrunedError) At() int64 { return e.at }
+
+func (e *PrunedError) Error() string {
+	return "some events after this one are not kept any more: go on after " + e.Next
+}
+
+// After returns up to limit events after a place of the stream, the place to go
+// on from, and whether there are more. Place 0 is before the oldest event that is
+// kept. A *PrunedError says that the reader missed some.
+func (e *EventSource) After(ctx context.Context, after int64, limit int) (list []meta.Event, next int64, more bool, err error) {
+	page, err := e.service.Meta.EventPage(ctx, meta.EventQuery{Org: e.org, Repo: e.repo, After: after, Limit: limit + 1})
+	if err != nil {
+		return nil, after, false, err
+	}
+	if after != 0 && after < page.Floor {
+		return nil, after, false, &PrunedError{Next: e.ID(page.Floor), at: page.Floor}
+	}
+	list, next = page.Events, max(after, page.Floor)
+	if more = len(list) > limit; more {
+		list = list[:limit]
+	}
+	if n := len(list); n > 0 && e.repo == 0 {
+		next = list[n-1].Position
+	} else if n > 0 {
+		next = list[n-1].Place
+	}
+	return list, next, more, nil
+}
+
+// Last returns the place of the newest event.
+func (e *EventSource) Last(ctx context.Context) (int64, error) {
+	if e.repo == 0 {
+		return e.service.Meta.LastEvent(ctx)
+	}
+	return e.service.Meta.PlaceAt(ctx, e.org, e.repo, math.MaxInt64)
+}
 
 // Watch sends to wake when there may be new events, until stop is called.
 func (e *EventSource) Watch(wake chan<- struct{}) (stop func()) {

@@ -3,28 +3,30 @@ package service
 import (
 	"context"
 	"errors"
+	"math"
 
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/webhook"
 )
 
-// WebhookInfo is an endpoint with the name of its repository, "" for none.
+// WebhookInfo is an endpoint with the name of its repository, "" for none, and
+// the id of the last event up to which all are settled.
 type WebhookInfo struct {
 	meta.Webhook
-	RepoName string
+	RepoName  string
+	LastEvent string
 }
 
-// Webhooks lists the endpoints that an Access covers.
-func (s *Service) Webhooks(ctx context.Context, a *Access) ([]WebhookInfo, error) {
-	rows, err := s.Meta.Webhooks(ctx, a.Org.ID)
+// Webhooks returns up to limit of the endpoints that an Access covers, in order
+// of their ids, of which those up to after are left out.
+func (s *Service) Webhooks(ctx context.Context, a *Access, after meta.WebhookID, limit int) ([]WebhookInfo, error) {
+	rows, err := s.Meta.Webhooks(ctx, meta.WebhookQuery{Org: a.Org.ID, Repo: a.Repo.ID, After: after, Limit: limit})
 	if err != nil {
 		return nil, err
 	}
 	list := make([]WebhookInfo, 0, len(rows))
 	for _, w := range rows {
-		if a.Repo.ID != 0 && w.Repo != a.Repo.ID {
-			continue
-		}
 		info, err := s.named(ctx, w)
 		if err != nil {
 			return nil, err
@@ -34,10 +36,10 @@ func (s *Service) Webhooks(ctx context.Context, a *Access) ([]WebhookInfo, error
 	return list, nil
 }
 
-func (s *Service) named(ctx context.Context, w meta.Webhook) (WebhookInfo, error) {
-	info := WebhookInfo{Webhook: w}
-	if w.Repo == 0 {
-		return info, nil
+func (s *Service) named(ctx context.Context, w meta.Webhook) (info WebhookInfo, err error) {
+	info.Webhook = w
+	if info.LastEvent, err = s.Endpoints.LastEvent(ctx, w); err != nil || w.Repo == 0 {
+		return info, err
 	}
 	r, err := s.Meta.Repo(ctx, w.Repo)
 	info.RepoName = r.Name
@@ -75,14 +77,13 @@ func (s *Service) CreateWebhook(ctx context.Context, a *Access, repo string, spe
 	if spec.Repo, err = s.narrow(ctx, a, repo); err != nil {
 		return WebhookInfo{}, "", err
 	}
-	info, err := s.named(ctx, meta.Webhook{Repo: spec.Repo})
+	info, err := s.named(ctx, meta.Webhook{Org: a.Org.ID, Repo: spec.Repo, Position: math.MaxInt64})
 	if err != nil {
 		return WebhookInfo{}, "", err
 	}
-	spec.Record = record.of(info.RepoName)
-	var secret string
-	info.Webhook, secret, err = s.Endpoints.Create(ctx, a.change("POST webhooks"), spec)
-	return info, secret, webhookRefusal(err)
+	spec.Record = record.of(info)
+	w, secret, err := s.Endpoints.Create(ctx, a.change("POST webhooks"), spec)
+	return info.of(w), secret, webhookRefusal(err)
 }
 
 // WebhookRecord makes the row that is kept for the idempotency key of a request
@@ -90,11 +91,19 @@ func (s *Service) CreateWebhook(ctx context.Context, a *Access, repo string, spe
 // not change.
 type WebhookRecord func(w WebhookInfo, secret string) *meta.Idempotency
 
-func (r WebhookRecord) of(repo string) func(meta.Webhook, string) *meta.Idempotency {
+func (r WebhookRecord) of(info WebhookInfo) func(meta.Webhook, string) *meta.Idempotency {
 	if r == nil {
 		return nil
 	}
-	return func(w meta.Webhook, secret string) *meta.Idempotency { return r(WebhookInfo{w, repo}, secret) }
+	return func(w meta.Webhook, secret string) *meta.Idempotency { return r(info.of(w), secret) }
+}
+
+// of is what is known of an endpoint of the same repository.
+func (i WebhookInfo) of(w meta.Webhook) WebhookInfo {
+	if i.Webhook = w; w.Repo == 0 {
+		i.LastEvent = events.At(0, w.Position)
+	}
+	return i
 }
 
 // webhookRefusal turns why an endpoint did not change into what clients are told.
@@ -132,13 +141,13 @@ func (s *Service) UpdateWebhook(ctx context.Context, a *Access, id string, ch We
 	assign(&spec.MuteEphemeral, ch.MuteEphemeral)
 	assign(&spec.Enabled, ch.Enabled)
 	assign(&spec.Secret, ch.Secret)
-	info, err := s.named(ctx, meta.Webhook{Repo: spec.Repo})
+	info, err := s.named(ctx, meta.Webhook{Org: w.Org, Repo: spec.Repo, Position: w.Position})
 	if err != nil {
 		return WebhookInfo{}, err
 	}
-	spec.Record = record.of(info.RepoName)
-	info.Webhook, err = s.Endpoints.Update(ctx, a.change("PATCH webhooks"), w.ID, spec)
-	return info, webhookRefusal(err)
+	spec.Record = record.of(info)
+	w, err = s.Endpoints.Update(ctx, a.change("PATCH webhooks"), w.ID, spec)
+	return info.of(w), webhookRefusal(err)
 }
 
 func assign[T any](to, from *T) {
@@ -156,14 +165,26 @@ func (s *Service) DeleteWebhook(ctx context.Context, a *Access, id string) error
 	return webhookRefusal(s.Endpoints.Delete(ctx, a.change("DELETE webhooks"), w.ID))
 }
 
+// Deliveries is a page of what became of events at an endpoint.
+type Deliveries struct {
+	Webhook meta.Webhook
+	List    []meta.Delivery
+}
+
+// EventID is the id of the event of a delivery.
+func (l Deliveries) EventID(d meta.Delivery) string {
+	return events.At(l.Webhook.Repo, webhook.Place(l.Webhook, d))
+}
+
 // WebhookDeliveries returns recent deliveries of an endpoint, the newest event
-// first, of events before a position (0: of all).
-func (s *Service) WebhookDeliveries(ctx context.Context, a *Access, id string, before int64, limit int) ([]meta.Delivery, error) {
+// first, of events before a place (0: of all).
+func (s *Service) WebhookDeliveries(ctx context.Context, a *Access, id string, before int64, limit int) (Deliveries, error) {
 	w, err := s.endpoint(ctx, a, id)
 	if err != nil {
-		return nil, err
+		return Deliveries{}, err
 	}
-	return s.Meta.Deliveries(ctx, meta.DeliveryQuery{Webhook: w.ID, Before: before, Limit: limit})
+	rows, err := s.Meta.Deliveries(ctx, meta.DeliveryQuery{Webhook: w.ID, Repo: w.Repo, Before: before, Limit: limit})
+	return Deliveries{w, rows}, err
 }
 
 // PingWebhook sends a test event to an endpoint.
@@ -176,10 +197,10 @@ func (s *Service) PingWebhook(ctx context.Context, a *Access, id string) (webhoo
 }
 
 // Redeliver sends an event to an endpoint once more.
-func (s *Service) Redeliver(ctx context.Context, a *Access, id string, position int64) (webhook.Outcome, error) {
+func (s *Service) Redeliver(ctx context.Context, a *Access, id, event string) (webhook.Outcome, error) {
 	w, err := s.endpoint(ctx, a, id)
 	if err != nil {
 		return webhook.Outcome{}, err
 	}
-	return s.Endpoints.Redeliver(ctx, w, position)
+	return s.Endpoints.Redeliver(ctx, w, event)
 }

@@ -21,12 +21,15 @@ import (
 
 // Bounds of endpoints.
 const (
-	// MaxPerOrg bounds the endpoints of an org.
-	MaxPerOrg = 50
-	maxURL    = 2048 // bytes
-	maxEvents = 16
-	minSecret = 8 // bytes
-	maxSecret = 255
+	// MaxPerOrg bounds the endpoints of an org that are for no one repository, and
+	// MaxPerRepo those that are for one: nobody learns from a limit what another
+	// repository has.
+	MaxPerOrg  = 50
+	MaxPerRepo = 10
+	maxURL     = 2048 // bytes
+	maxEvents  = 16
+	minSecret  = 8 // bytes
+	maxSecret  = 255
 )
 
 // TypePing is the type of the event that Ping sends; it is in no outbox.
@@ -148,18 +151,15 @@ func (a *Endpoints) Create(ctx context.Context, by meta.Change, s Spec) (meta.We
 	if err := errors.Join(a.checkURL(s.URL), s.check()); err != nil {
 		return meta.Webhook{}, "", err
 	}
-	there, err := a.Meta.Webhooks(ctx, by.Org)
-	if err != nil {
+	if err := a.room(ctx, by.Org, s.Repo); err != nil {
 		return meta.Webhook{}, "", err
-	}
-	if len(there) >= MaxPerOrg {
-		return meta.Webhook{}, "", invalid("the org has %d endpoints already: delete one first", MaxPerOrg)
 	}
 	if s.Secret == "" {
 		s.Secret = NewSecret()
 	}
 	now := a.now()
 	w := s.fill(meta.Webhook{ID: meta.WebhookID(meta.NewID(now)), Org: by.Org, CreatedAt: now, UpdatedAt: now})
+	var err error
 	if w.Secret, err = sealSecret(a.Secrets, w.ID, s.Secret); err != nil {
 		return meta.Webhook{}, "", err
 	}
@@ -172,6 +172,19 @@ func (a *Endpoints) Create(ctx context.Context, by meta.Change, s Spec) (meta.We
 		by.Idempotency = s.Record(w, s.Secret)
 	}
 	return w, s.Secret, a.apply(ctx, by)
+}
+
+// room refuses one more endpoint for a repository, or (0) for the whole org.
+func (a *Endpoints) room(ctx context.Context, org meta.OrgID, repo meta.RepoID) error {
+	limit, of := MaxPerOrg, "the org as a whole"
+	if repo != 0 {
+		limit, of = MaxPerRepo, "the repository"
+	}
+	there, err := a.Meta.Webhooks(ctx, meta.WebhookQuery{Org: org, Repo: repo, Whole: repo == 0, Limit: limit})
+	if err == nil && len(there) == limit {
+		err = invalid("%s has %d endpoints already: delete one first", of, limit)
+	}
+	return err
 }
 
 // now is the time as the store keeps it.
@@ -220,6 +233,9 @@ func (a *Endpoints) Update(ctx context.Context, by meta.Change, id meta.WebhookI
 	if s.URL != w.URL {
 		err = a.checkURL(s.URL)
 	}
+	if s.Repo != w.Repo {
+		err = errors.Join(err, a.room(ctx, by.Org, s.Repo))
+	}
 	if err := errors.Join(err, s.check()); err != nil {
 		return meta.Webhook{}, err
 	}
@@ -263,6 +279,47 @@ func (a *Endpoints) Get(ctx context.Context, org meta.OrgID, id meta.WebhookID) 
 	return w, err
 }
 
+// eachPage is how many endpoints Each reads at a time.
+const eachPage = 500
+
+// Each calls yield for each endpoint of an org in order of their ids.
+func (a *Endpoints) Each(ctx context.Context, org meta.OrgID, yield func(meta.Webhook) error) error {
+	for q := (meta.WebhookQuery{Org: org, Limit: eachPage}); ; {
+		page, err := a.Meta.Webhooks(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, w := range page {
+			if err := yield(w); err != nil {
+				return err
+			}
+			q.After = w.ID
+		}
+		if len(page) < eachPage {
+			return nil
+		}
+	}
+}
+
+// Place orders the deliveries to an endpoint: the position of the event, or its
+// place where the endpoint is for one repository.
+func Place(w meta.Webhook, d meta.Delivery) int64 {
+	if w.Repo != 0 {
+		return d.Place
+	}
+	return d.Position
+}
+
+// LastEvent is the id of the last event up to which all are settled, as
+// deliveries to the endpoint name events.
+func (a *Endpoints) LastEvent(ctx context.Context, w meta.Webhook) (string, error) {
+	if w.Repo == 0 {
+		return events.At(0, w.Position), nil
+	}
+	place, err := a.Meta.PlaceAt(ctx, w.Org, w.Repo, w.Position)
+	return events.At(w.Repo, place), err
+}
+
 // Ping sends an event of type "ping" at once and tells what came of it.
 func (a *Endpoints) Ping(ctx context.Context, w meta.Webhook) (Outcome, error) {
 	body, err := json.Marshal(map[string]string{"type": TypePing, "webhook_id": PublicID(w.ID)})
@@ -273,14 +330,19 @@ func (a *Endpoints) Ping(ctx context.Context, w meta.Webhook) (Outcome, error) {
 }
 
 // Redeliver sends an event of the outbox once more, at once and out of order,
-// and tells what came of it. Only what the endpoint is meant to get is sent.
-func (a *Endpoints) Redeliver(ctx context.Context, w meta.Webhook, position int64) (Outcome, error) {
-	list, err := a.Meta.Events(ctx, w.Org, position-1, 1)
+// and tells what came of it. The event is named as deliveries to the endpoint
+// name it. Only what the endpoint is meant to get is sent.
+func (a *Endpoints) Redeliver(ctx context.Context, w meta.Webhook, event string) (Outcome, error) {
+	at, ok := events.ParseID(w.Repo, event)
+	if !ok || at == 0 {
+		return Outcome{}, &NotFoundError{What: "event"}
+	}
+	page, err := a.Meta.EventPage(ctx, meta.EventQuery{Org: w.Org, Repo: w.Repo, After: at - 1, Limit: 1})
 	if err != nil {
 		return Outcome{}, err
 	}
-	if len(list) == 0 || list[0].Position != position || !wants(w, list[0], events.Ref(list[0])) {
+	if len(page.Events) == 0 || events.ID(page.Events[0], w.Repo) != event || !wants(w, page.Events[0], events.Ref(page.Events[0])) {
 		return Outcome{}, &NotFoundError{What: "event"}
 	}
-	return a.Sender.Send(ctx, w, list[0]), nil
+	return a.Sender.Send(ctx, w, page.Events[0]), nil
 }

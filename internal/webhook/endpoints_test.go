@@ -149,7 +149,7 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if list, err := w.feed.Webhooks(t.Context(), w.org); err != nil || len(list) != 0 {
+	if list, err := w.feed.Webhooks(t.Context(), meta.WebhookQuery{Org: w.org, Limit: 100}); err != nil || len(list) != 0 {
 		t.Errorf("refused endpoints are there: %+v, %v", list, err)
 	}
 	for range MaxPerOrg {
@@ -158,8 +158,13 @@ func TestEndpointsThatAreRefused(t *testing.T) {
 	if _, _, err := w.endpoints.Create(t.Context(), meta.Change{Org: w.org}, Spec{URL: "https://hooks.example.com/"}); !isA[*InvalidError](err) {
 		t.Errorf("one too many: %v", err)
 	}
-	list, err := w.feed.Webhooks(t.Context(), w.org)
-	if err != nil || len(list) != MaxPerOrg {
+	// What the org has as a whole takes no room from a repository.
+	one := Spec{URL: "https://hooks.example.com/", Repo: w.repo, Enabled: true}
+	if _, _, err := w.endpoints.Create(t.Context(), meta.Change{Org: w.org}, one); err != nil {
+		t.Errorf("one of a repository: %v", err)
+	}
+	list, err := w.feed.Webhooks(t.Context(), meta.WebhookQuery{Org: w.org, Limit: 100})
+	if err != nil || len(list) != MaxPerOrg+1 {
 		t.Fatalf("%d endpoints, %v", len(list), err)
 	}
 	if err := w.endpoints.Delete(t.Context(), meta.Change{Org: w.org + 1}, list[0].ID); !isA[*NotFoundError](err) {

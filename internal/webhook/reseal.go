@@ -23,19 +23,17 @@ func (a *Endpoints) Reseal(ctx context.Context) (made, left int, err error) {
 		}
 		for _, org := range orgs {
 			after = org.Name
-			list, err := a.Meta.Webhooks(ctx, org.ID)
-			if err != nil {
-				return made, left, err
-			}
-			for _, w := range list {
-				switch done, err := a.reseal(ctx, w); {
-				case err != nil:
-					return made, left, err
-				case done:
+			err := a.Each(ctx, org.ID, func(w meta.Webhook) error {
+				done, err := a.reseal(ctx, w)
+				if done {
 					made++
-				case !a.Secrets.Current(w.Secret):
+				} else if err == nil && !a.Secrets.Current(w.Secret) {
 					left++
 				}
+				return err
+			})
+			if err != nil {
+				return made, left, err
 			}
 		}
 		if len(orgs) < orgPage {

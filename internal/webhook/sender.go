@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
 	"github.com/cairnstate/cairn/internal/secret"
@@ -82,7 +83,7 @@ func (s *Sender) send(ctx context.Context, w meta.Webhook, e meta.Event) Outcome
 	req.Header.Set("X-Pierre-Event", e.Type)
 	req.Header.Set("X-Pierre-Signature", Sign(key, e.Body, s.now()))
 	if e.Position > 0 {
-		req.Header.Set("X-Cairn-Event-Id", strconv.FormatInt(e.Position, 10))
+		req.Header.Set("X-Cairn-Event-Id", events.ID(e, w.Repo))
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {

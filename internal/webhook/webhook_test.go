@@ -391,12 +391,14 @@ func TestGivingUp(t *testing.T) {
 	r.mu.Lock()
 	r.fail = nil
 	r.mu.Unlock()
-	out, err := w.endpoints.Redeliver(t.Context(), hook, list[1].Position)
+	out, err := w.endpoints.Redeliver(t.Context(), hook, events.At(0, list[1].Position))
 	if err != nil || !out.Delivered || out.Status != 200 {
 		t.Errorf("redelivery %+v, %v", out, err)
 	}
-	if _, err := w.endpoints.Redeliver(t.Context(), hook, 1<<40); !isA[*NotFoundError](err) {
-		t.Errorf("redelivery of nothing: %v", err)
+	for _, id := range []string{events.At(0, 1<<40), "0", "x", events.At(w.repo, list[1].Place)} {
+		if _, err := w.endpoints.Redeliver(t.Context(), hook, id); !isA[*NotFoundError](err) {
+			t.Errorf("redelivery of nothing (%q): %v", id, err)
+		}
 	}
 }
 

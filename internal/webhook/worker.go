@@ -41,6 +41,7 @@ type worker struct {
 
 	window  []*delivery // what is not settled, by position
 	read    int64       // position up to which events were read
+	place   int64       // of the last that was read, when the endpoint is for one repository
 	more    bool        // there may be events after read
 	starved bool        // nothing in the window can be attempted now
 	flying  int
@@ -75,6 +76,10 @@ func newWorker(d *Deliverer, id meta.WebhookID) *worker {
 	}
 }
 
+// errMoved says that an endpoint is for other events than it was: another worker
+// goes on with those.
+var errMoved = errors.New("the endpoint is for another repository")
+
 // wants reports whether an endpoint is to get an event about ref.
 func wants(w meta.Webhook, e meta.Event, ref string) bool {
 	if w.Repo != 0 && w.Repo != e.Repo || len(w.Events) > 0 && !slices.Contains(w.Events, e.Type) {
@@ -97,6 +102,8 @@ func (w *worker) renew(ctx context.Context) error {
 	}
 	if w.fence == 0 {
 		w.read, w.saved, w.failing = lease.Webhook.Position, lease.Webhook.Position, lease.Webhook.FailingSince
+	} else if lease.Webhook.Repo != w.hook.Repo {
+		return errMoved
 	}
 	w.hook, w.fence = lease.Webhook, lease.Fence
 	w.heldUntil, w.renewAt = start.Add(w.d.cfg.Lease), start.Add(w.d.cfg.Lease/3)
@@ -124,6 +131,11 @@ func (w *worker) run(ctx context.Context) (err error) {
 	}
 	for _, d := range earlier {
 		w.earlier[d.Position] = d
+	}
+	if w.hook.Repo != 0 {
+		if w.place, err = w.d.cfg.Feed.PlaceAt(ctx, w.hook.Org, w.hook.Repo, w.read); err != nil {
+			return err
+		}
 	}
 	wake := make(chan struct{}, 1)
 	defer w.d.cfg.Feed.Watch(w.hook.Org, wake)()
@@ -200,12 +212,16 @@ func (w *worker) fill(ctx context.Context) error {
 	for w.more && w.room() {
 		const limit = maxWindow / 2
 		w.starved = false
-		page, err := w.d.cfg.Feed.Events(ctx, w.hook.Org, w.read, limit)
+		q := meta.EventQuery{Org: w.hook.Org, Repo: w.hook.Repo, After: w.read, Limit: limit}
+		if q.Repo != 0 {
+			q.After = w.place
+		}
+		page, err := w.d.cfg.Feed.EventPage(ctx, q)
 		if err != nil {
 			return err
 		}
-		for _, e := range page {
-			w.read = e.Position
+		for _, e := range page.Events {
+			w.read, w.place = e.Position, e.Place
 			ref := events.Ref(e)
 			before, tried := w.earlier[e.Position]
 			delete(w.earlier, e.Position)
@@ -224,7 +240,7 @@ func (w *worker) fill(ctx context.Context) error {
 			}
 			w.window = append(w.window, d)
 		}
-		w.more = len(page) == limit
+		w.more = len(page.Events) == limit
 		if w.more && w.unsaved() && time.Since(w.savedAt) > saveEvery {
 			return nil // a long stretch of events for others
 		}
@@ -351,7 +367,7 @@ func (w *worker) keep(ctx context.Context) (gone bool, err error) {
 	if err == nil && w.unsaved() && time.Since(w.savedAt) >= saveEvery {
 		err = w.save(ctx, meta.DeliveryProgress{})
 	}
-	if errors.Is(err, meta.ErrNotFound) {
+	if errors.Is(err, meta.ErrNotFound) || errors.Is(err, errMoved) {
 		return true, nil
 	}
 	return false, err

@@ -34,10 +34,10 @@ func testWebhooks(t *testing.T, open Open) {
 	if _, err := f.Webhook(f.ctx, other, a); !errors.Is(err, meta.ErrNotFound) {
 		t.Errorf("of another org: %v", err)
 	}
-	if list := must(f.Webhooks(f.ctx, other))(t); len(list) != 0 {
+	if list := must(f.Webhooks(f.ctx, meta.WebhookQuery{Org: other, Limit: 10}))(t); len(list) != 0 {
 		t.Errorf("endpoints of another org: %+v", list)
 	}
-	list := must(f.Webhooks(f.ctx, f.org))(t)
+	list := must(f.Webhooks(f.ctx, meta.WebhookQuery{Org: f.org, Limit: 10}))(t)
 	if len(list) != 2 || list[0].ID != a || list[1].ID != b {
 		t.Fatalf("endpoints %+v", list)
 	}

@@ -38,7 +38,7 @@ func (b *batch) stageOrg(c *meta.Change) {
 	if c.DeleteOrg {
 		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
 		for _, table := range [...]string{
-			"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks", "reservations",
+			"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks", "reservations", "event_floors",
 		} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
@@ -88,8 +88,8 @@ func (b *batch) raiseFloor(org meta.OrgID, f *meta.Floor) {
 func (b *batch) stageEvents(c *meta.Change, version int64) {
 	for i := range c.Events {
 		e := &c.Events[i]
-		b.write(exec(`INSERT INTO events (org, repo, version, type, body, at) VALUES ($1, $2, $3, $4, $5, $6)`,
-			c.Org, c.Repo, version, e.Type, notNil(e.Body), b.now))
+		b.write(exec(`INSERT INTO events (org, repo, version, type, body, at, place) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+			c.Org, c.Repo, version, e.Type, notNil(e.Body), b.now, meta.PlaceOf(version, i)))
 	}
 }
 
@@ -116,7 +116,9 @@ func (b *batch) flushRepo(id meta.RepoID, r *repoState) {
 	}
 	switch {
 	case r.purged:
-		b.write(exec(`DELETE FROM repos WHERE id = $1`, id))
+		b.write(
+			exec(`DELETE FROM event_floors WHERE org = $1 AND repo = $2`, r.Org, id),
+			exec(`DELETE FROM repos WHERE id = $1`, id))
 		return
 	case r.emptied:
 		b.write(exec(`UPDATE repos SET version = $2, pack_set = 0, used_bytes = 0, following = 0, emptied = 1 WHERE id = $1`, id, r.Version))

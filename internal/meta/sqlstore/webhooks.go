@@ -52,7 +52,11 @@ func (b *batch) stageWebhooks(c *meta.Change) {
 	}
 	if w := c.UpdateWebhook; w != nil {
 		b.write(exec(`UPDATE webhooks SET repo = $3, url = $4, events = $5, mute_ephemeral = $6, reason = $7, updated_at = $8,
-			failing_since = CASE WHEN enabled = $9 THEN failing_since ELSE 0 END, enabled = $9 WHERE org = $1 AND id = $2`,
+			failing_since = CASE WHEN enabled = $9 THEN failing_since ELSE 0 END, enabled = $9,
+			position = CASE WHEN repo = $3 THEN position ELSE (SELECT coalesce(
+				(SELECT min(e.position) - 1 FROM events e WHERE e.org = $1 AND webhooks.repo IN (0, e.repo) AND e.position > webhooks.position),
+				(SELECT max(e.position) FROM events e), webhooks.position)) END
+			WHERE org = $1 AND id = $2`,
 			c.Org, w.ID, w.Repo, w.URL, strings.Join(w.Events, "\n"), w.MuteEphemeral, w.Reason, b.now, w.Enabled))
 		if w.Secret != nil {
 			b.write(exec(`UPDATE webhooks SET secret = $3 WHERE org = $1 AND id = $2`, c.Org, w.ID, w.Secret))
@@ -66,9 +70,18 @@ func (b *batch) stageWebhooks(c *meta.Change) {
 }
 
 // Webhooks implements meta.Store.
-func (s *Store) Webhooks(ctx context.Context, org meta.OrgID) ([]meta.Webhook, error) {
+func (s *Store) Webhooks(ctx context.Context, q meta.WebhookQuery) ([]meta.Webhook, error) {
+	text := `SELECT ` + webhookColumns + ` FROM webhooks w WHERE w.org = $1 AND w.id > $2`
+	args := []any{q.Org, q.After, q.Limit}
+	switch {
+	case q.Repo != 0:
+		text += ` AND w.repo = $4`
+		args = append(args, q.Repo)
+	case q.Whole:
+		text += ` AND w.repo = 0`
+	}
 	var hooks []meta.Webhook
-	err := s.query(ctx, `SELECT `+webhookColumns+` FROM webhooks w WHERE w.org = $1 ORDER BY w.id`, []any{org}, func(scan scanFunc) error {
+	err := s.query(ctx, text+` ORDER BY w.id LIMIT $3`, args, func(scan scanFunc) error {
 		var row webhookRow
 		err := scan(row.dest()...)
 		hooks = append(hooks, row.webhook())
@@ -109,7 +122,10 @@ func (s *Store) DueWebhooks(ctx context.Context, limit int) ([]meta.WebhookID, e
 	}
 	var ids []meta.WebhookID
 	const text = `SELECT w.id FROM webhooks w WHERE w.enabled = 1 AND w.lease_until <= $1
-		AND EXISTS (SELECT 1 FROM events e WHERE e.org = w.org AND e.position > w.position) ORDER BY w.position, w.id LIMIT $2`
+		AND w.position < CASE WHEN w.repo = 0
+			THEN (SELECT max(e.position) FROM events e WHERE e.org = w.org)
+			ELSE (SELECT e.position FROM events e WHERE e.repo = w.repo ORDER BY e.place DESC LIMIT 1) END
+		ORDER BY w.position, w.id LIMIT $2`
 	err = s.query(ctx, text, []any{now, limit}, func(scan scanFunc) error {
 		var id int64
 		err := scan(&id)
@@ -151,7 +167,7 @@ func (s *Store) SaveDeliveries(ctx context.Context, p meta.DeliveryProgress) err
 	found := false
 	err := s.write(ctx, func(now int64) []stmt {
 		found = false
-		set := `position = $3, failing_since = $4`
+		set := `position = CASE WHEN position > $3 THEN position ELSE $3 END, failing_since = $4`
 		args := []any{p.Webhook, p.Fence, p.Position, unixMicro(p.FailingSince)}
 		if p.Release {
 			set += `, lease_until = 0`
@@ -197,23 +213,32 @@ func (s *Store) SealWebhook(ctx context.Context, id meta.WebhookID, from, to []b
 
 // Deliveries implements meta.Store.
 func (s *Store) Deliveries(ctx context.Context, q meta.DeliveryQuery) ([]meta.Delivery, error) {
-	text := `SELECT position, state, attempts, status, at, next_at, type, error FROM webhook_deliveries WHERE webhook = $1`
+	text := `SELECT d.position, coalesce(e.place, 0), d.state, d.attempts, d.status, d.at, d.next_at, d.type, d.error
+		FROM webhook_deliveries d LEFT JOIN events e ON e.position = d.position WHERE d.webhook = $1`
 	args := []any{q.Webhook, q.Limit}
-	if q.Before != 0 {
-		args = append(args, q.Before)
-		text += fmt.Sprintf(` AND position < $%d`, len(args))
+	where := func(text string, v int64) string {
+		args = append(args, v)
+		return fmt.Sprintf(text, len(args))
+	}
+	switch {
+	case q.Repo != 0:
+		text += where(` AND e.repo = $%d`, int64(q.Repo))
+		if q.Before != 0 {
+			text += where(` AND e.place < $%d`, q.Before)
+		}
+	case q.Before != 0:
+		text += where(` AND d.position < $%d`, q.Before)
 	}
 	if q.After != 0 {
-		args = append(args, q.After)
-		text += fmt.Sprintf(` AND position > $%d`, len(args))
+		text += where(` AND d.position > $%d`, q.After)
 	}
-	text += ` ORDER BY position DESC LIMIT $2`
+	text += ` ORDER BY d.position DESC LIMIT $2`
 	var list []meta.Delivery
 	err := s.query(ctx, text, args, func(scan scanFunc) error {
 		var d meta.Delivery
 		var state, attempts, status, at, next int64
 		var kind, why []byte
-		err := scan(&d.Position, &state, &attempts, &status, &at, &next, &kind, &why)
+		err := scan(&d.Position, &d.Place, &state, &attempts, &status, &at, &next, &kind, &why)
 		d.State, d.Attempts, d.Status = meta.DeliveryState(state), int(attempts), int(status)
 		d.At, d.Next, d.Type, d.Error = timeOf(at), timeOf(next), string(kind), string(why)
 		list = append(list, d)
