@@ -80,6 +80,14 @@ func (c *Change) Actions() []Action {
 	if c.SetProtections != nil {
 		add(true, "repo.protect", strconv.Itoa(len(*c.SetProtections))+" rules")
 	}
+	if t := c.Thread; t != nil {
+		add(t.ForkOf != nil, "thread.fork", t.Name)
+		add(t.DeleteThread, "thread.delete", t.Name)
+		add(t.DeleteHead+t.Delete != "", "checkpoint.delete", t.DeleteHead+t.Delete)
+		add(len(t.Prune) > 0, "thread.prune", t.Name)
+		add(t.SetPinned != nil && t.SetPinned.Pinned, "checkpoint.pin", pinned(t))
+		add(t.SetPinned != nil && !t.SetPinned.Pinned, "checkpoint.unpin", pinned(t))
+	}
 	if f := c.Follow; f != nil {
 		add(f.PutCredential != nil && !f.Replace, "credential.create", "")
 		add(f.PutCredential != nil && f.Replace, "credential.update", "")
@@ -115,4 +123,11 @@ type AuditQuery struct {
 	// Before is the last entry of the page before; nil begins with the newest.
 	Before *AuditEntry
 	Limit  int
+}
+
+func pinned(t *ThreadChange) string {
+	if t.SetPinned == nil {
+		return ""
+	}
+	return t.SetPinned.ID
 }

@@ -98,6 +98,10 @@ type Change struct {
 	// Follow changes the repository's upstream, credential and syncs.
 	Follow *FollowChange
 
+	// Thread changes a thread and its checkpoints. It stands in a Change without a
+	// repository.
+	Thread *ThreadChange
+
 	// Events are written with the Change; Type and Body are taken from them.
 	Events []Event
 	// Idempotency is recorded with the Change. When the key exists already the
@@ -200,6 +204,8 @@ type Verdict struct {
 	At time.Time
 	// Granted is how many bytes a Reserve has got.
 	Granted int64
+	// Thread says more of a Change of a thread.
+	Thread *ThreadVerdict
 	// Conflict is set when Applied is false.
 	Conflict *Conflict
 }

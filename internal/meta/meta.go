@@ -74,6 +74,7 @@ type Store interface {
 	Processes
 	Upstreams
 	Accounts
+	Threads
 
 	// Ping runs a real query; nil means that reads are answered.
 	Ping(ctx context.Context) error

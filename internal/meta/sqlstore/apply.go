@@ -114,6 +114,11 @@ func check(c *meta.Change) error {
 	if err := checkLimits(c); err != nil {
 		return err
 	}
+	if c.Thread != nil {
+		if err := checkThread(c); err != nil {
+			return err
+		}
+	}
 	if c.CreateRepo != nil && (c.DeleteRepo || c.PurgeRepo || c.ReplacePacks != nil) {
 		return errors.New("a repository cannot be made and changed away at once")
 	}

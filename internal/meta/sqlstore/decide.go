@@ -27,6 +27,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if conflict == nil && c.Follow != nil {
 		conflict = b.followConflict(c)
 	}
+	if conflict == nil && c.Thread != nil {
+		conflict = b.threadConflict(c)
+	}
 	if conflict == nil && len(c.Refs) > 0 {
 		conflict = b.moveRefs(c)
 	}
@@ -42,6 +45,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	v := meta.Verdict{Applied: true, At: timeOf(b.now)}
 	if c.Repo != 0 {
 		v.Version = b.stageRepo(c)
+	}
+	if c.Thread != nil {
+		v.Thread = b.stageThread(c)
 	}
 	if c.Reserve != nil {
 		v.Granted = b.stageReserve(c)
@@ -111,6 +117,9 @@ func (b *batch) floorConflict(c *meta.Change) *meta.Conflict {
 	}
 	for i := range c.Refs {
 		refused = refused || covers(meta.FloorRef, c.Repo, c.Refs[i].Name)
+	}
+	if c.Thread != nil {
+		refused = refused || covers(meta.FloorThread, 0, c.Thread.Name)
 	}
 	if refused {
 		return conflict(meta.ConflictFloor)

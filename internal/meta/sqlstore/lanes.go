@@ -38,7 +38,8 @@ const (
 func (j *job) solo() bool {
 	c := j.change
 	return j.alone || c != nil && (c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil || c.RemoveKey != "" ||
-		c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" || c.SetServerKey != nil || c.PurgeRepo || !c.EmptyRepo.IsZero() || c.Follow != nil ||
+		c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" || c.SetServerKey != nil || c.PurgeRepo || !c.EmptyRepo.IsZero() ||
+		c.Follow != nil || c.Thread != nil ||
 		c.SetQuota != nil || c.SetRepoQuota != nil || c.SetEphemeralAge != nil || c.SetRepoAge != nil)
 }
 

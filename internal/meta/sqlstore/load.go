@@ -26,6 +26,7 @@ type batch struct {
 	replays map[replayKey]*meta.Idempotency
 	uploads map[string]bool // by key: nobody has published or retired it
 	follow  *followState    // of the one Change, if it has such a part
+	thread  *threadState    // likewise
 
 	out []stmt // what will be written, besides the states above
 }
@@ -247,6 +248,9 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 	}
 	if c.Follow != nil {
 		stmts = b.wantFollow(stmts, c)
+	}
+	if c.Thread != nil {
+		stmts = b.wantThread(stmts, c)
 	}
 	if c.Token != nil {
 		stmts = b.loadFloors(stmts, c)
@@ -496,6 +500,9 @@ func (b *batch) loadFloors(stmts []stmt, c *meta.Change) []stmt {
 	}
 	for i := range c.Refs {
 		stmts = b.loadFloor(stmts, floorKey{c.Org, meta.FloorRef, c.Repo, c.Refs[i].Name})
+	}
+	if c.Thread != nil {
+		stmts = b.loadFloor(stmts, floorKey{c.Org, meta.FloorThread, 0, c.Thread.Name})
 	}
 	return stmts
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"net"
 	"runtime"
@@ -78,12 +79,16 @@ func (e *postgresEngine) dialect() dialect {
 	}
 }
 
-// lane puts the Changes of one repository together, and those that make
-// repositories or write their org.
+// lane puts the Changes of one repository or thread together, and those that
+// make repositories or write their org.
 func (e *postgresEngine) lane(c *meta.Change) int64 {
 	switch {
 	case c == nil:
 		return -e.other.Add(1) << 1
+	case c.Thread != nil:
+		h := fnv.New64a()
+		h.Write([]byte(c.Thread.Name))
+		return (int64(h.Sum64()>>2) ^ int64(c.Org)) << 1
 	case c.Repo == 0 || c.CreateRepo != nil:
 		return int64(c.Org)<<1 | 1
 	}

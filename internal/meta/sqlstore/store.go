@@ -138,6 +138,8 @@ func bindOne(arg any) any {
 		return int64(v)
 	case meta.SyncID:
 		return int64(v)
+	case meta.ThreadID:
+		return int64(v)
 	}
 	return arg
 }

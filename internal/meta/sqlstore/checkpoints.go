@@ -1,0 +1,146 @@
+package sqlstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+const checkpointColumns = `c.org, c.id, c.seq, c.parent, c.created, c.label, c.pinned, c.added, c.manifest, c.body, c.written_at, t.name`
+
+// ofThread joins checkpoints with their threads.
+const ofThread = ` FROM threads t JOIN checkpoints c ON c.thread = t.id `
+
+func scanCheckpoint(scan scanFunc) (meta.Checkpoint, error) {
+	var org, seq, created, pinned, added, manifest, writtenAt int64
+	var id, parent, label, body, thread []byte
+	err := scan(&org, &id, &seq, &parent, &created, &label, &pinned, &added, &manifest, &body, &writtenAt, &thread)
+	return meta.Checkpoint{
+		Org: meta.OrgID(org), ID: string(id), Thread: string(thread), Seq: seq, Parent: string(parent), Created: numberOf(created),
+		Label: string(label), Pinned: pinned != 0, Added: added, Manifest: manifest != 0, Body: body, WrittenAt: timeOf(writtenAt),
+	}, err
+}
+
+func (s *Store) listCheckpoints(ctx context.Context, text string, args []any) ([]meta.Checkpoint, error) {
+	var list []meta.Checkpoint
+	err := s.query(ctx, text, args, func(scan scanFunc) error {
+		c, err := scanCheckpoint(scan)
+		list = append(list, c)
+		return err
+	})
+	return list, err
+}
+
+// Thread implements meta.Store.
+func (s *Store) Thread(ctx context.Context, org meta.OrgID, name string) (meta.Thread, error) {
+	var row threadRow
+	err := s.one(ctx, `SELECT `+threadColumns+` FROM threads t WHERE t.org = $1 AND t.name = $2`, []any{org, name},
+		func(scan scanFunc) error { return scan(row.dest()...) })
+	return row.thread(), err
+}
+
+// ListThreads implements meta.Store.
+func (s *Store) ListThreads(ctx context.Context, q meta.ThreadQuery) ([]meta.Thread, error) {
+	text := `SELECT ` + threadColumns + ` FROM threads t WHERE t.org = $1 AND t.checkpoints > 0 AND t.name >= $2 AND t.name > $3`
+	args := []any{q.Org, q.Prefix, q.After, q.Limit}
+	if end, ok := prefixEnd(q.Prefix); ok {
+		text += ` AND t.name < $5`
+		args = append(args, end)
+	}
+	var threads []meta.Thread
+	err := s.query(ctx, text+` ORDER BY t.name LIMIT $4`, args, func(scan scanFunc) error {
+		var row threadRow
+		err := scan(row.dest()...)
+		threads = append(threads, row.thread())
+		return err
+	})
+	return threads, err
+}
+
+// Checkpoint implements meta.Store.
+func (s *Store) Checkpoint(ctx context.Context, org meta.OrgID, id string) (c meta.Checkpoint, err error) {
+	err = s.one(ctx, `SELECT `+checkpointColumns+` FROM checkpoints c JOIN threads t ON t.org = c.org AND t.id = c.thread WHERE c.org = $1 AND c.id = $2`,
+		[]any{org, id}, func(scan scanFunc) (err error) {
+			c, err = scanCheckpoint(scan)
+			return err
+		})
+	return c, err
+}
+
+// Checkpoints implements meta.Store.
+func (s *Store) Checkpoints(ctx context.Context, q meta.CheckpointQuery) ([]meta.Checkpoint, error) {
+	text := `SELECT ` + checkpointColumns + ofThread + `WHERE t.org = $1 AND t.name = $2`
+	args := []any{q.Org, q.Thread, q.Limit}
+	beyond, order := `>`, ` ORDER BY c.created, c.id`
+	if q.Descending {
+		beyond, order = `<`, ` ORDER BY c.created DESC, c.id DESC`
+	}
+	if q.Started {
+		args = append(args, sortable(q.AfterCreated), q.AfterID)
+		text += fmt.Sprintf(` AND (c.created, c.id) %s ($%d, $%d)`, beyond, len(args)-1, len(args))
+	}
+	if q.Label != nil {
+		args = append(args, *q.Label)
+		text += fmt.Sprintf(` AND c.label = $%d`, len(args))
+	}
+	return s.listCheckpoints(ctx, text+order+` LIMIT $3`, args)
+}
+
+// AllCheckpoints implements meta.Store.
+func (s *Store) AllCheckpoints(ctx context.Context, org meta.OrgID, after string, limit int) ([]meta.Checkpoint, error) {
+	return s.listCheckpoints(ctx, `SELECT `+checkpointColumns+` FROM checkpoints c JOIN threads t ON t.org = c.org AND t.id = c.thread
+		WHERE c.org = $1 AND c.id > $2 ORDER BY c.id LIMIT $3`, []any{org, after, limit})
+}
+
+// Prunable implements meta.Store.
+func (s *Store) Prunable(ctx context.Context, q meta.PruneQuery) ([]meta.Checkpoint, error) {
+	text := `SELECT ` + checkpointColumns + ofThread + `WHERE t.org = $1 AND t.name = $2 AND c.id <> t.head AND c.pinned = 0`
+	args := []any{q.Org, q.Thread, q.Limit}
+	if q.Keep > 0 {
+		args = append(args, q.Keep-1)
+		text += fmt.Sprintf(` AND c.seq < (SELECT k.seq FROM checkpoints k WHERE k.thread = t.id ORDER BY k.seq DESC LIMIT 1 OFFSET $%d)`, len(args))
+	}
+	if !q.Before.IsZero() {
+		args = append(args, q.Before.UnixMicro())
+		text += fmt.Sprintf(` AND c.written_at < $%d`, len(args))
+	}
+	if q.Label != nil {
+		args = append(args, *q.Label)
+		text += fmt.Sprintf(` AND c.label = $%d`, len(args))
+	}
+	return s.listCheckpoints(ctx, text+` ORDER BY c.seq LIMIT $3`, args)
+}
+
+// Segments implements meta.Store: thread and segments come from one statement.
+func (s *Store) Segments(ctx context.Context, org meta.OrgID, thread string) (t meta.Thread, segments []meta.Segment, err error) {
+	const text = `SELECT coalesce(g.id, 0), coalesce(g.entries, 0), coalesce(g.data, $3), coalesce(g.ref, $3), ` + threadColumns + `
+		FROM threads t LEFT JOIN thread_segments g ON g.thread = t.id WHERE t.org = $1 AND t.name = $2 ORDER BY g.entries DESC, g.id`
+	found := false
+	err = s.query(ctx, text, []any{org, thread, ""}, func(scan scanFunc) error {
+		var row threadRow
+		var id, keys int64
+		var data, ref []byte
+		err := scan(append([]any{&id, &keys, &data, &ref}, row.dest()...)...)
+		found, t = true, row.thread()
+		if id != 0 {
+			segments = append(segments, meta.Segment{ID: id, Keys: keys, Data: data, Ref: ref})
+		}
+		return err
+	})
+	if err == nil && !found {
+		err = meta.ErrNotFound
+	}
+	return t, segments, err
+}
+
+// SegmentRefs implements meta.Store.
+func (s *Store) SegmentRefs(ctx context.Context, org meta.OrgID, yield func(ref []byte) error) error {
+	return s.query(ctx, `SELECT ref FROM thread_segments WHERE org = $1 AND length(ref) > 0`, []any{org}, func(scan scanFunc) error {
+		var ref []byte
+		if err := scan(&ref); err != nil {
+			return err
+		}
+		return yield(ref)
+	})
+}
