@@ -2,7 +2,7 @@
 # Installs what the tests need beside Go and git, into .tools and, as root or with
 # a sudo that asks no password, from Debian's packages. It ends with the list of
 # what could not be had, and status 1, unless SKIP names it: s3, postgres, signers,
-# node, python, java, or clients for the last three. Quick when everything is there.
+# node, typescript, python, java, or clients for the last four. Quick when everything is there.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 tools=$PWD/.tools
@@ -14,7 +14,7 @@ mkdir -p "$tools/bin"
 
 skipped() {
 	case " ${SKIP//,/ } " in *" $1 "*) return 0 ;; esac
-	case "$1" in node | python | java) [[ " ${SKIP//,/ } " == *" clients "* ]] ;; *) return 1 ;; esac
+	case "$1" in node | typescript | python | java) [[ " ${SKIP//,/ } " == *" clients "* ]] ;; *) return 1 ;; esac
 }
 
 # root COMMAND runs a command as root, or fails.
@@ -65,6 +65,16 @@ node() {
 		made "$to" $from/package.json $from/package-lock.json
 }
 
+typescript() {
+	local from=sdk/typescript to=$tools/typescript
+	program npm npm || return
+	current "$to" $from/package.json $from/package-lock.json && return
+	echo "installing what builds and tests the TypeScript adapter"
+	mkdir -p "$to" && cp $from/package.json $from/package-lock.json "$to" &&
+		(cd "$to" && npm ci --ignore-scripts --no-audit --no-fund) >>"$log" 2>&1 &&
+		made "$to" $from/package.json $from/package-lock.json
+}
+
 python() {
 	local from=tests/clients/python to=$tools/venv
 	program python3 python3 || return
@@ -99,6 +109,7 @@ need postgres "a PostgreSQL server (Debian: postgresql)"
 need signers "gpg and ssh-keygen (Debian: gnupg, openssh-client)"
 need s3 "the S3 server versitygw (go install)"
 need node "the npm packages of tests/clients/node (npm)"
+need typescript "the npm packages of sdk/typescript (npm, Node.js 20)"
 need python "the Python packages of tests/clients/python (python3 with venv)"
 need java "the Java packages of tests/clients/java (a JDK and Maven)"
 

@@ -1,0 +1,316 @@
+import type { Checkpoint, Writer, WriterLease } from './checkpoint.js'
+import { Connection, json, nothing, type CallOptions, type ConnectionOptions } from './connection.js'
+import { CairnError, tanstack } from './errors.js'
+
+/** The checkpoint store of TanStack AI (`SandboxCheckpointStore`). */
+export interface CheckpointStore<C = Checkpoint> {
+  /** The checkpoint with an id, or null. */
+  get: (id: string, options?: CallOptions) => Promise<C | null>
+  /** The checkpoints of a thread by `createdAt`, those of one time by the UTF-8 bytes of their ids. */
+  list: (threadId: string, options?: CallOptions) => Promise<C[]>
+  /** The id of the newest checkpoint of a thread, or null. */
+  getHead: (threadId: string, options?: CallOptions) => Promise<string | null>
+  /** Appends a checkpoint; it becomes the head. All of it happens, once, or nothing. */
+  append: (input: { checkpoint: C; expectedHeadId: string | null; writer: Writer }, options?: CallOptions) => Promise<{ headId: string }>
+  /** Deletes the newest checkpoint of a thread; its parent becomes the head. */
+  deleteHead: (input: { threadId: string; checkpointId: string; writer: Writer }, options?: CallOptions) => Promise<void>
+  /** Takes the lease of a thread, or is refused at once when another writer holds it. */
+  acquireWriter: (threadId: string, options?: CallOptions) => Promise<WriterLease>
+  /** Each key that checkpoints name, in the order of its bytes, with the number of checkpoints. */
+  listBlobReferences: (options?: CallOptions) => Promise<Array<{ key: string; references: number }>>
+}
+
+/** A checkpoint store that can begin a thread with a checkpoint of another one. */
+export interface ForkableCheckpointStore<C = Checkpoint> extends CheckpointStore<C> {
+  /** Begins an empty thread with a copy of a checkpoint: its files, conversation and artifacts. */
+  forkFromCheckpoint: (
+    input: {
+      sourceThreadId: string
+      sourceCheckpointId: string
+      destinationThreadId: string
+      destinationCheckpointId: string
+      createdAt: number
+      writer: Writer
+    },
+    options?: CallOptions,
+  ) => Promise<{ checkpoint: C }>
+}
+
+/** Where the application keeps the transcripts of its threads: `stores.messages` of its persistence. */
+export interface TranscriptStore {
+  loadThread: (threadId: string) => Promise<Checkpoint['conversation']>
+  // What TanStack's own stores take is an array of their messages.
+  saveThread: (threadId: string, messages: any[]) => Promise<void>
+}
+
+/** How a checkpoint store works. */
+export interface CheckpointStoreOptions extends ConnectionOptions {
+  /**
+   * The application keeps the bytes of files elsewhere, such as in a bucket of its own.
+   * Without it, Cairn refuses a checkpoint whose blobs it does not have.
+   */
+  externalBlobs?: boolean
+  /** Milliseconds that a lease lasts without being renewed: 120,000 unless set. */
+  leaseDurationMs?: number
+}
+
+/** A checkpoint store that can fork. */
+export interface ForkableCheckpointStoreOptions extends CheckpointStoreOptions {
+  /**
+   * The transcripts of the application: a fork writes that of the new thread, which has
+   * to have none. Null when the application keeps no transcripts.
+   */
+  messages: TranscriptStore | null
+}
+
+/** Keeps the checkpoints of TanStack AI in Cairn. With `messages` the store can fork. */
+export function createCheckpointStore<C = Checkpoint>(options: ForkableCheckpointStoreOptions): ForkableCheckpointStore<C>
+export function createCheckpointStore<C = Checkpoint>(options: CheckpointStoreOptions): CheckpointStore<C>
+export function createCheckpointStore<C = Checkpoint>(
+  options: CheckpointStoreOptions & { messages?: TranscriptStore | null },
+): CheckpointStore<C> | ForkableCheckpointStore<C> {
+  const cairn = new Connection(options)
+  const store: CheckpointStore<C> = {
+    get: (id, call) => get<C>(cairn, id, call),
+    list: (threadId, call) => list<C>(cairn, threadId, call),
+    getHead: (threadId, call) => getHead(cairn, threadId, call),
+    append: (input, call) => append(cairn, input, options.externalBlobs, call),
+    deleteHead: (input, call) => deleteHead(cairn, input, call),
+    acquireWriter: (threadId, call) => acquireWriter(cairn, threadId, options.leaseDurationMs, call),
+    listBlobReferences: (call) => listBlobReferences(cairn, call),
+  }
+  const { messages } = options
+  if (messages === undefined) return store
+  return {
+    ...store,
+    forkFromCheckpoint: async (input, call) => {
+      const fork = { ...input, writer: writer(input.writer) }
+      return { checkpoint: await forkFromCheckpoint<C>(cairn, store, fork, messages, call) }
+    },
+  }
+}
+
+/** A checkpoint as Cairn answers with it. */
+interface Stored {
+  id: string
+  kind: string
+  manifest?: unknown
+}
+
+interface Page {
+  next_cursor?: string
+}
+
+async function get<C>(cairn: Connection, id: string, call?: CallOptions): Promise<C | null> {
+  await identified(id)
+  const stored = await present(
+    cairn.send<Stored>({ ...call, method: 'GET', path: ['checkpoints', id], query: { manifests: 'true' }, read: json }),
+  )
+  return stored === null ? null : manifest<C>(stored)
+}
+
+async function list<C>(cairn: Connection, threadId: string, call?: CallOptions): Promise<C[]> {
+  await identified(threadId)
+  const found: C[] = []
+  let cursor: string | undefined
+  do {
+    const page = await present(
+      cairn.send<Page & { checkpoints: Stored[] }>({
+        ...call,
+        method: 'GET',
+        path: ['threads', threadId, 'checkpoints'],
+        query: { order: 'asc', manifests: 'true', cursor },
+        read: json,
+      }),
+    )
+    found.push(...(page?.checkpoints ?? []).map((stored) => manifest<C>(stored)))
+    cursor = page?.next_cursor
+  } while (cursor !== undefined)
+  return found
+}
+
+async function getHead(cairn: Connection, threadId: string, call?: CallOptions): Promise<string | null> {
+  await identified(threadId)
+  const thread = await present(cairn.send<{ head?: string }>({ ...call, method: 'GET', path: ['threads', threadId], read: json }))
+  return thread?.head ?? null
+}
+
+async function append<C>(
+  cairn: Connection,
+  input: { checkpoint: C; expectedHeadId: string | null; writer: Writer },
+  externalBlobs: boolean | undefined,
+  call?: CallOptions,
+): Promise<{ headId: string }> {
+  const { threadId } = input.checkpoint as { threadId: string }
+  if (!identifies(threadId)) await identified(threadId)
+  const { head } = await cairn.send<{ head: string }>({
+    ...call,
+    method: 'POST',
+    path: ['threads', threadId, 'manifests'],
+    json: {
+      checkpoint: input.checkpoint,
+      expectedHeadId: input.expectedHeadId,
+      writer: writer(input.writer),
+      external_blobs: externalBlobs,
+    },
+    once: true,
+    read: json,
+  })
+  return { headId: head }
+}
+
+async function deleteHead(
+  cairn: Connection,
+  input: { threadId: string; checkpointId: string; writer: Writer },
+  call?: CallOptions,
+): Promise<void> {
+  const { threadId, checkpointId } = input
+  const by = writer(input.writer)
+  await identified(threadId, checkpointId)
+  await cairn.send({
+    ...call,
+    method: 'DELETE',
+    path: ['threads', threadId, 'head'],
+    json: { checkpointId, writer: by },
+    once: true,
+    read: nothing,
+  })
+}
+
+interface Lease {
+  owner_token: string
+  fence: number
+  expires_at: number
+  renew_after_ms: number
+}
+
+async function acquireWriter(
+  cairn: Connection,
+  threadId: string,
+  durationMs: number | undefined,
+  call?: CallOptions,
+): Promise<WriterLease> {
+  await identified(threadId)
+  const path = ['threads', threadId, 'lease']
+  const lease = await cairn.send<Lease>({ ...call, method: 'POST', path, json: { duration_ms: durationMs }, once: true, read: json })
+  const proof = { owner_token: lease.owner_token, fence: lease.fence }
+  let expiresAt = lease.expires_at
+  return {
+    threadId,
+    ownerToken: lease.owner_token,
+    fence: lease.fence,
+    renewAfterMs: lease.renew_after_ms,
+    get expiresAt() {
+      return expiresAt
+    },
+    async renew() {
+      const renewed = await cairn.send<Lease>({
+        method: 'POST',
+        path: [...path, 'renew'],
+        json: { ...proof, duration_ms: durationMs },
+        read: json,
+      })
+      expiresAt = renewed.expires_at
+      return { expiresAt }
+    },
+    async release() {
+      await cairn.send({ method: 'DELETE', path, json: proof, read: nothing })
+    },
+  }
+}
+
+async function listBlobReferences(cairn: Connection, call?: CallOptions): Promise<Array<{ key: string; references: number }>> {
+  const found: Array<{ key: string; references: number }> = []
+  let cursor: string | undefined
+  do {
+    const page = await cairn.send<Page & { references: Array<{ key: string; references: number }> }>({
+      ...call,
+      method: 'GET',
+      path: ['blobs', 'references'],
+      query: { cursor, limit: '10000' },
+      read: json,
+    })
+    found.push(...page.references)
+    cursor = page.next_cursor
+  } while (cursor !== undefined)
+  return found
+}
+
+async function forkFromCheckpoint<C>(
+  cairn: Connection,
+  store: CheckpointStore<C>,
+  input: Parameters<ForkableCheckpointStore['forkFromCheckpoint']>[0],
+  messages: TranscriptStore | null,
+  call?: CallOptions,
+): Promise<C> {
+  const { sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId } = input
+  await identified(sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId, input.writer.threadId)
+  if (input.writer.threadId !== destinationThreadId) {
+    throw await tanstack('SANDBOX_SNAPSHOT_WRITER_LOST', 'the writer is of another thread than the new one')
+  }
+  if (sourceThreadId === destinationThreadId) {
+    throw await tanstack('SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH', 'a thread cannot be forked into itself')
+  }
+  if (messages !== null && (await messages.loadThread(destinationThreadId)).length > 0) {
+    throw await tanstack('SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY', 'the new thread has a transcript: take another id')
+  }
+  const { checkpoint } = await cairn.send<{ checkpoint: Stored }>({
+    ...call,
+    method: 'POST',
+    path: ['checkpoints', sourceCheckpointId, 'fork'],
+    json: {
+      thread: destinationThreadId,
+      id: destinationCheckpointId,
+      source_thread: sourceThreadId,
+      created_at_ms: input.createdAt,
+      writer: { owner_token: input.writer.ownerToken, fence: input.writer.fence },
+    },
+    once: true,
+    read: json,
+  })
+  const fork = manifest<C>(checkpoint)
+  if (messages !== null) {
+    try {
+      await messages.saveThread(destinationThreadId, [...(fork as Checkpoint).conversation])
+    } catch (error) {
+      // A thread without the transcript that belongs to its files is not left behind.
+      await store.deleteHead({ threadId: destinationThreadId, checkpointId: destinationCheckpointId, writer: input.writer })
+      throw error
+    }
+  }
+  return fork
+}
+
+function manifest<C>(stored: Stored): C {
+  if (stored.manifest === undefined) {
+    throw new CairnError('native_checkpoint', `checkpoint ${JSON.stringify(stored.id)} was not made by TanStack AI: restore it with cairn restore`)
+  }
+  return stored.manifest as C
+}
+
+/** Null in place of a refusal that says that there is no such checkpoint or thread. */
+async function present<T>(answer: Promise<T>): Promise<T | null> {
+  try {
+    return await answer
+  } catch (error) {
+    const code = (error as { code?: unknown }).code
+    if (code === 'SANDBOX_SNAPSHOT_MISSING_CHECKPOINT' || code === 'thread_not_found') return null
+    throw error
+  }
+}
+
+/** The three members of a writer, which may be a lease. */
+function writer({ threadId, ownerToken, fence }: Writer): Writer {
+  return { threadId, ownerToken, fence }
+}
+
+/** Whether an id can be part of a URL; the server has the other rules. */
+function identifies(id: unknown): id is string {
+  return typeof id === 'string' && id !== '' && id !== '.' && id !== '..' && !/\p{Surrogate}/u.test(id)
+}
+
+/** Refuses ids that no URL can carry. */
+async function identified(...ids: unknown[]): Promise<void> {
+  if (ids.every(identifies)) return
+  throw await tanstack('SANDBOX_SNAPSHOT_INVALID_ID', 'an id has to be a non-empty text of well-formed Unicode other than . and ..')
+}

@@ -1,0 +1,143 @@
+// The adapter against a server: the rules of TanStack's store, and what Cairn adds.
+import { createHash, randomBytes } from 'node:crypto'
+import { describe, expect, it } from 'vitest'
+import { createBlobStore, createCheckpointStore, type Message } from '@cairnstate/tanstack-ai'
+import { checkpoint, fileKey, forkConformance, storeConformance } from './conformance.js'
+import { freshOrg } from './world.js'
+
+const keyOf = (bytes: Uint8Array) => `sandbox-files/sha256/${createHash('sha256').update(bytes).digest('hex')}`
+
+/** Transcripts in memory. */
+function transcripts() {
+  const threads = new Map<string, Message[]>()
+  return {
+    loadThread: async (thread: string) => structuredClone(threads.get(thread) ?? []),
+    saveThread: async (thread: string, messages: Message[]) => void threads.set(thread, structuredClone(messages)),
+  }
+}
+
+storeConformance('Cairn, with blobs of the application', async (clock) => createCheckpointStore({ ...(await freshOrg(clock)), externalBlobs: true }))
+
+forkConformance('Cairn', async () => {
+  const messages = transcripts()
+  const org = await freshOrg({ now: Date.now() })
+  return { messages, store: createCheckpointStore({ ...org, externalBlobs: true, messages }) }
+})
+
+describe('blobs', () => {
+  const fresh = async () => {
+    const org = await freshOrg({ now: Date.now() })
+    return { blobs: createBlobStore({ ...org, threadId: 'a' }), store: createCheckpointStore(org) }
+  }
+
+  it('are kept by the digest of their bytes', async () => {
+    const { blobs } = await fresh()
+    const bytes = new Uint8Array(randomBytes(3 << 20))
+    const key = keyOf(bytes)
+    expect([await blobs.head(key), await blobs.get(key)]).toEqual([null, null])
+    expect(await blobs.put(key, bytes)).toEqual({ key, size: bytes.length })
+    expect(await blobs.put(key, bytes)).toEqual({ key, size: bytes.length })
+    expect(await blobs.head(key)).toEqual({ key, size: bytes.length })
+    const blob = await blobs.get(key)
+    expect(blob).toMatchObject({ key, size: bytes.length })
+    expect(keyOf(new Uint8Array(await blob!.arrayBuffer()))).toBe(key)
+  })
+
+  it.each<[string, (bytes: Uint8Array<ArrayBuffer>) => Parameters<ReturnType<typeof createBlobStore>['put']>[1]]>([
+    ['a buffer', (bytes) => bytes.buffer],
+    ['a view', (bytes) => new DataView(bytes.buffer)],
+    ['a stream', (bytes) => new Blob([bytes]).stream()],
+    ['a blob', (bytes) => new Blob([bytes])],
+    ['a text', (bytes) => new TextDecoder().decode(bytes)],
+  ])('are taken as %s', async (_, form) => {
+    const { blobs } = await fresh()
+    const bytes = new Uint8Array([...'Grüße\n'.repeat(1000)].join('').split('').map((c) => c.charCodeAt(0) & 0x7f))
+    await blobs.put(keyOf(bytes), form(bytes))
+    const blob = await blobs.get(keyOf(bytes))
+    expect(await blob!.text()).toBe(new TextDecoder().decode(bytes))
+    expect(await new Response(blob!.body).text()).toBe(await blob!.text())
+  })
+
+  it('may be empty', async () => {
+    const { blobs } = await fresh()
+    const key = keyOf(new Uint8Array())
+    await blobs.put(key, new Uint8Array())
+    expect(await blobs.head(key)).toEqual({ key, size: 0 })
+    expect((await (await blobs.get(key))!.arrayBuffer()).byteLength).toBe(0)
+  })
+
+  it('are read in part', async () => {
+    const { blobs } = await fresh()
+    const bytes = new TextEncoder().encode('0123456789')
+    await blobs.put(keyOf(bytes), bytes)
+    const part = async (range: { offset: number; length?: number }) => {
+      const { size, range: read, ...blob } = (await blobs.get(keyOf(bytes), { range }))!
+      return { size, read, text: await blob.text() }
+    }
+    expect(await part({ offset: 2, length: 3 })).toEqual({ size: 10, read: { offset: 2, length: 3 }, text: '234' })
+    expect(await part({ offset: 7 })).toEqual({ size: 10, read: { offset: 7, length: 3 }, text: '789' })
+    expect(await part({ offset: 8, length: 50 })).toEqual({ size: 10, read: { offset: 8, length: 2 }, text: '89' })
+  })
+
+  it('are refused when the bytes are others', async () => {
+    const { blobs } = await fresh()
+    await expect(blobs.put(fileKey('1'), 'x')).rejects.toMatchObject({ name: 'SandboxSnapshotError', code: 'SANDBOX_SNAPSHOT_INVALID_BLOB' })
+    expect(await blobs.head(fileKey('1'))).toBeNull()
+  })
+
+  it.each(['', 'x', '../checkpoints/1', 'sandbox-files/sha256/..', `sandbox-files/sha256/${'A'.repeat(64)}`, `sandbox-other/sha256/${'1'.repeat(64)}`])(
+    'have no other key: %j',
+    async (key) => {
+      const { blobs } = await fresh()
+      for (const use of [blobs.get(key), blobs.head(key), blobs.put(key, 'x')]) {
+        await expect(use).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_INVALID_BLOB' })
+      }
+    },
+  )
+
+  it('have to be there before a checkpoint names them', async () => {
+    const { blobs, store } = await fresh()
+    const bytes = new TextEncoder().encode('here')
+    const next = checkpoint('1', null, { files: [{ path: 'f', kind: 'file', blobKey: keyOf(bytes), size: bytes.length }] })
+    const writer = await store.acquireWriter('a')
+    const error = await store.append({ checkpoint: next, expectedHeadId: null, writer }).catch((e: unknown) => e)
+    expect(error).toMatchObject({ code: 'SANDBOX_SNAPSHOT_MISSING_BLOB', cause: { missing: [expect.stringContaining(keyOf(bytes).slice(-64))] } })
+    expect(await store.getHead('a')).toBeNull()
+    await blobs.put(keyOf(bytes), bytes)
+    await store.append({ checkpoint: next, expectedHeadId: null, writer })
+    expect(await store.get('1')).toEqual(next)
+  })
+})
+
+describe('an answer that is lost', () => {
+  /** A fetch that loses the first answer to what changes something. */
+  const losing = async () => {
+    const org = await freshOrg({ now: Date.now() })
+    let lost = 0
+    const ask = org.fetch!
+    const fetch = async (url: string, init: RequestInit) => {
+      const answer = await ask(url, init)
+      if (init.method === 'GET' || lost++ % 2 === 1) return answer
+      await answer.body?.cancel()
+      throw new TypeError('the connection was reset')
+    }
+    return { store: createCheckpointStore({ ...org, fetch, externalBlobs: true, messages: null }), lost: () => lost }
+  }
+
+  it('takes a lease, appends, renews, forks, deletes and releases once', async () => {
+    const { store, lost } = await losing()
+    const writer = await store.acquireWriter('a')
+    expect(await store.append({ checkpoint: checkpoint('1', null), expectedHeadId: null, writer })).toEqual({ headId: '1' })
+    expect(await store.append({ checkpoint: checkpoint('2', '1'), expectedHeadId: '1', writer })).toEqual({ headId: '2' })
+    await writer.renew()
+    const destination = await store.acquireWriter('b')
+    const fork = { sourceThreadId: 'a', sourceCheckpointId: '1', destinationThreadId: 'b', destinationCheckpointId: '3', createdAt: 5, writer: destination }
+    expect((await store.forkFromCheckpoint(fork)).checkpoint.id).toBe('3')
+    await store.deleteHead({ threadId: 'a', checkpointId: '2', writer })
+    await writer.release()
+    await (await store.acquireWriter('a')).release()
+    expect((await store.list('a')).map(({ id }) => id)).toEqual(['1'])
+    expect(await store.getHead('b')).toBe('3')
+    expect(lost()).toBe(2 * 10)
+  })
+})

@@ -1,0 +1,5 @@
+/** The path of the workerd program. */
+declare module 'workerd' {
+  const path: string
+  export default path
+}
