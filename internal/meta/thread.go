@@ -116,7 +116,7 @@ type ThreadChange struct {
 	// SetPinned pins a checkpoint, or ends that: ConflictNoCheckpoint as above.
 	SetPinned *PinChange
 
-	// Segments changes what the thread knows: ConflictThread when its version is not
+	// Segments changes what the thread knows: ConflictThreadMoved when its version is not
 	// AtVersion any more.
 	Segments *SegmentChange
 }
@@ -167,7 +167,7 @@ const (
 	ConflictForkSource   ConflictKind = "fork source"
 	ConflictForkThread   ConflictKind = "fork thread"
 	ConflictForkTarget   ConflictKind = "fork target"
-	ConflictThread       ConflictKind = "thread" // its version is another one
+	ConflictThreadMoved  ConflictKind = "thread" // its version is another one
 )
 
 // ThreadVerdict says more of a ThreadChange that was applied.

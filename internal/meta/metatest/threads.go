@@ -381,12 +381,12 @@ func testSegments(t *testing.T, open Open) {
 	}
 	swap := appends("t", "b", "a")
 	swap.Segments = &meta.SegmentChange{AtVersion: row.Version - 1, Remove: []int64{1}}
-	f.refuse(thread(swap), meta.ConflictThread)
+	f.refuse(thread(swap), meta.ConflictThreadMoved)
 	swap.Segments.AtVersion = row.Version
 	f.apply(thread(swap))
 	anew := &meta.SegmentChange{AtVersion: f.threadRow("t").Version, Anew: true, Known: 4, Bytes: 3, Add: []meta.Segment{{ID: 7, Keys: 1, Ref: []byte("r")}}}
 	f.apply(thread(meta.ThreadChange{Name: "t", Delete: "a"}))
-	f.refuse(thread(meta.ThreadChange{Name: "t", Segments: anew}), meta.ConflictThread)
+	f.refuse(thread(meta.ThreadChange{Name: "t", Segments: anew}), meta.ConflictThreadMoved)
 	anew.AtVersion++
 	v := f.apply(thread(meta.ThreadChange{Name: "t", Segments: anew}))
 	if row := v.Thread.Thread; row.Dirty || row.Known != 4 || row.Bytes != 3 {

@@ -174,7 +174,7 @@ func (b *batch) threadConflict(c *meta.Change) *meta.Conflict {
 		return conflict(kind)
 	}
 	if s := p.Segments; s != nil && s.AtVersion != t.Version {
-		return conflict(meta.ConflictThread)
+		return conflict(meta.ConflictThreadMoved)
 	}
 	return nil
 }
