@@ -46,6 +46,7 @@ var layers = map[string][]string{
 	"internal/webhook":           {"internal/events", "internal/meta", "internal/netguard", "internal/secret", "internal/git/refname"},
 	"internal/lru":               {},
 	"internal/odb":               {"internal/lru", "internal/blob", "internal/meta", "internal/git/object", "internal/git/pack", "internal/git/delta"},
+	"internal/content":           {"internal/blob", "internal/lru", "internal/meta", "internal/tree"},
 	"internal/graph":             {"internal/odb", "internal/meta", "internal/git/object", "internal/git/pack"},
 	"internal/secret":            {},
 	"internal/netguard":          {},
@@ -63,7 +64,7 @@ var layers = map[string][]string{
 	"internal/rest":              {"internal/upstream", "internal/webhook", "internal/service", "internal/repo", "internal/auth", "internal/policy", "internal/meta", "internal/git/object", "internal/git/refname", "api"},
 	"internal/obs":               {},
 	"internal/config":            {},
-	"internal/server":            {"internal/upstream", "internal/events", "internal/webhook", "internal/git/wire", "internal/rest", "internal/githttp", "internal/service", "internal/repo", "internal/odb", "internal/auth", "internal/meta", "internal/meta/sqlstore", "internal/blob", "internal/blob/dir", "internal/blob/s3", "internal/blob/cache", "internal/fsx", "internal/config", "internal/obs", "internal/policy", "internal/secret", "internal/netguard"},
+	"internal/server":            {"internal/content", "internal/upstream", "internal/events", "internal/webhook", "internal/git/wire", "internal/rest", "internal/githttp", "internal/service", "internal/repo", "internal/odb", "internal/auth", "internal/meta", "internal/meta/sqlstore", "internal/blob", "internal/blob/dir", "internal/blob/s3", "internal/blob/cache", "internal/fsx", "internal/config", "internal/obs", "internal/policy", "internal/secret", "internal/netguard"},
 	"internal/cli":               {"internal/webhook", "internal/server", "internal/config", "internal/service", "internal/auth", "internal/policy", "internal/meta", "internal/repo", "internal/obs", "sdk/go", "sdk/go/git", "sdk/go/option", "api"},
 	"cmd/cairn":                  {"internal/cli"},
 	"api":                        {},
@@ -97,7 +98,7 @@ var owners = map[string]struct {
 	"github.com/go-git/go-git":              {nil, "an oracle for tests only"},
 	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go", "sdk/go/checkpoint"}, "below the handlers nothing knows HTTP"},
 	"github.com/pjbgf/sha1cd":               {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
-	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "internal/frame"}, "compression is part of the formats"},
+	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "internal/frame", "internal/content"}, "compression is part of the formats"},
 }
 
 type pkgInfo struct {

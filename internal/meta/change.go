@@ -101,6 +101,8 @@ type Change struct {
 	// Thread changes a thread and its checkpoints. It stands in a Change without a
 	// repository.
 	Thread *ThreadChange
+	// Content changes the org's checkpoint objects.
+	Content *ContentChange
 
 	// Events are written with the Change; Type and Body are taken from them.
 	Events []Event

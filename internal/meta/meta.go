@@ -75,6 +75,7 @@ type Store interface {
 	Upstreams
 	Accounts
 	Threads
+	Contents
 
 	// Ping runs a real query; nil means that reads are answered.
 	Ping(ctx context.Context) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/blob"
@@ -161,9 +162,16 @@ func (e *Engine) sweepRetired(ctx context.Context, live []meta.Process, res *Swe
 	}
 }
 
-// removeKey removes the blobs of one pack. The pack itself goes first: what is
-// left without it is never mistaken for a pack.
+// removeKey removes what a key names: the blobs of one pack, or one blob of
+// another kind. The pack itself goes first: what is left without it is never
+// mistaken for a pack.
 func (e *Engine) removeKey(ctx context.Context, key string) error {
+	if !strings.HasPrefix(key, odb.KeyPrefix) {
+		if err := e.cfg.Blobs.Delete(ctx, blob.Key(key)); err != nil {
+			return fmt.Errorf("remove %q: %w", key, err)
+		}
+		return nil
+	}
 	for _, suffix := range packSuffixes {
 		if err := e.cfg.Blobs.Delete(ctx, blob.Key(key+suffix)); err != nil {
 			return fmt.Errorf("remove %q: %w", key+suffix, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/cairnstate/cairn/internal/blob/dir"
 	"github.com/cairnstate/cairn/internal/blob/s3"
 	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -35,6 +36,8 @@ type Storage struct {
 	Feed   *events.Feed
 	Blobs  blob.Store
 	Engine *repo.Engine
+	// Content keeps the objects of checkpoints.
+	Content *content.Store
 	// Secrets encrypts what must not be readable in the database. It is nil when
 	// the database is elsewhere and no key was given: secrets are then refused.
 	Secrets *secret.Keyring
@@ -42,7 +45,8 @@ type Storage struct {
 	Guard *netguard.Guard
 
 	objects *odb.Store
-	process string // names this process
+	ranged  blob.Store // Blobs without copies of whole objects
+	process string     // names this process
 	close   func() error
 }
 
@@ -153,6 +157,10 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		Limits:         repo.Limits{MaxObject: cfg.MaxObject, MaxPack: cfg.MaxPush},
 	})
 	st.closeBefore(st.Engine.Close)
+	st.Content = content.New(content.Config{
+		Meta: st.Meta, Blobs: st.Blobs, Packs: st.ranged, Process: process, Begin: st.Engine.Begin,
+		InlineLimit: int(max(cfg.InlinePack, 1)), CacheBytes: cfg.MemoryCache / 4,
+	})
 	return nil
 }
 
@@ -162,7 +170,7 @@ func (st *Storage) openBlobs(ctx context.Context, cfg config.Config, cacheDir st
 		if err != nil {
 			return err
 		}
-		st.Blobs = local
+		st.Blobs, st.ranged = local, local
 		return nil
 	}
 	bucket, err := s3.ParseURL(cfg.Bucket, s3.Env{
@@ -175,7 +183,7 @@ func (st *Storage) openBlobs(ctx context.Context, cfg config.Config, cacheDir st
 	if err != nil {
 		return err
 	}
-	st.Blobs = remote
+	st.Blobs, st.ranged = remote, remote
 	if use == NoCache {
 		return nil
 	}

@@ -111,6 +111,12 @@ func check(c *meta.Change) error {
 	if f := c.Follow; f != nil && f.PutCredential != nil && len(f.PutCredential.Username) > meta.MaxName {
 		return fmt.Errorf("the user name of a credential must have at most %d bytes", meta.MaxName)
 	}
+	if n := c.Content; n != nil && n.PutUpload != nil && (n.PutUpload.ID == "" || max(len(n.PutUpload.ID), len(n.PutUpload.Thread)) > meta.MaxName) {
+		return fmt.Errorf("an upload of objects must have a name of 1 to %d bytes, and a thread of no more", meta.MaxName)
+	}
+	if n := c.Content; n != nil && n.AddIndex != nil && len(n.AddPacks)+len(n.SetPacks)+len(n.RemovePacks) > 0 {
+		return errors.New("an index file is not added together with changes of packs")
+	}
 	if err := checkLimits(c); err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if conflict == nil && c.Thread != nil {
 		conflict = b.threadConflict(c)
 	}
+	if conflict == nil && c.Content != nil {
+		conflict = b.contentConflict(c)
+	}
 	if conflict == nil && len(c.Refs) > 0 {
 		conflict = b.moveRefs(c)
 	}
@@ -51,6 +54,9 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	}
 	if c.Reserve != nil {
 		v.Granted = b.stageReserve(c)
+	}
+	if c.Content != nil {
+		b.stageContent(c)
 	}
 	b.stageLimits(c)
 	b.stageEvents(c, v.Version)

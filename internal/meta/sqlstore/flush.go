@@ -43,6 +43,7 @@ func (b *batch) stageOrg(c *meta.Change) {
 		} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}
+		b.deleteContent(c.Org)
 		b.write(exec(`DELETE FROM orgs WHERE id = $1`, c.Org))
 	}
 	if row := c.Idempotency; row != nil && !c.DeleteOrg {

@@ -39,7 +39,7 @@ func (j *job) solo() bool {
 	c := j.change
 	return j.alone || c != nil && (c.CreateOrg != nil || c.DeleteOrg || c.PutKey != nil || c.RemoveKey != "" ||
 		c.SetMaxTTL != nil || c.PutSigningKey != nil || c.RemoveSigningKey != "" || c.SetServerKey != nil || c.PurgeRepo || !c.EmptyRepo.IsZero() ||
-		c.Follow != nil || c.Thread != nil ||
+		c.Follow != nil || c.Thread != nil || soloContent(c.Content) ||
 		c.SetQuota != nil || c.SetRepoQuota != nil || c.SetEphemeralAge != nil || c.SetRepoAge != nil)
 }
 
@@ -53,6 +53,11 @@ func (j *job) bytes() int {
 		if c.ReplacePacks != nil {
 			for i := range c.ReplacePacks.Add {
 				n += len(c.ReplacePacks.Add[i].Data)
+			}
+		}
+		if c.Content != nil {
+			for i := range c.Content.AddPacks {
+				n += len(c.Content.AddPacks[i].Data)
 			}
 		}
 		for i := range c.Events {

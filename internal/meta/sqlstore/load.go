@@ -27,6 +27,7 @@ type batch struct {
 	uploads map[string]bool // by key: nobody has published or retired it
 	follow  *followState    // of the one Change, if it has such a part
 	thread  *threadState    // likewise
+	content map[meta.OrgID]*contentState
 
 	out []stmt // what will be written, besides the states above
 }
@@ -151,6 +152,7 @@ func newBatch(d dialect, tx txn) *batch {
 		covered: make(map[covered]bool),
 		replays: make(map[replayKey]*meta.Idempotency),
 		uploads: make(map[string]bool),
+		content: make(map[meta.OrgID]*contentState),
 	}
 }
 
@@ -252,6 +254,9 @@ func (b *batch) want(stmts []stmt, c *meta.Change) []stmt {
 	if c.Thread != nil {
 		stmts = b.wantThread(stmts, c)
 	}
+	if c.Content != nil {
+		stmts = b.wantContent(stmts, c)
+	}
 	if c.Token != nil {
 		stmts = b.loadFloors(stmts, c)
 	}
@@ -343,56 +348,6 @@ func parents(name string) func(yield func(string) bool) {
 				return
 			}
 		}
-	}
-}
-
-func (b *batch) loadOrg(stmts []stmt, id meta.OrgID) []stmt {
-	org := b.orgs[id]
-	lock := b.shareOrg
-	if org.lock {
-		lock = b.lockOrg
-	}
-	if lock != "" {
-		stmts = append(stmts, exec(lock, id))
-	}
-	if org.counts {
-		return b.loadAccount(stmts, id)
-	}
-	return append(stmts, stmt{`SELECT id FROM orgs WHERE id = $1`, []any{id},
-		func(scan scanFunc) error { org.found = true; return nil }})
-}
-
-func (b *batch) loadKeys(org *orgState, id meta.OrgID) stmt {
-	org.keys = make(map[string]string)
-	return stmt{`SELECT fingerprint, kid FROM org_keys WHERE org = $1`, []any{id}, func(scan scanFunc) error {
-		var fingerprint, kid []byte
-		err := scan(&fingerprint, &kid)
-		org.keys[string(fingerprint)] = string(kid)
-		return err
-	}}
-}
-
-func (b *batch) loadSigningKey(org *orgState, id meta.OrgID, fingerprint string) stmt {
-	if org.signing == nil {
-		org.signing = make(map[string]bool)
-	}
-	return stmt{`SELECT 1 FROM signing_keys WHERE org = $1 AND fingerprint = $2`, []any{id, fingerprint}, func(scan scanFunc) error {
-		var one int64
-		org.signing[fingerprint] = true
-		return scan(&one)
-	}}
-}
-
-func (b *batch) loadDeleted(org *orgState, id meta.OrgID) []stmt {
-	return []stmt{
-		{`SELECT id FROM repos WHERE org = $1 AND deleted_at = 0 LIMIT 1`, []any{id},
-			func(scan scanFunc) error { org.live = true; return nil }},
-		{`SELECT id FROM repos WHERE org = $1 AND deleted_at <> 0`, []any{id}, func(scan scanFunc) error {
-			var repo int64
-			err := scan(&repo)
-			org.deleted = append(org.deleted, meta.RepoID(repo))
-			return err
-		}},
 	}
 }
 

@@ -140,6 +140,8 @@ func bindOne(arg any) any {
 		return int64(v)
 	case meta.ThreadID:
 		return int64(v)
+	case meta.ContentID:
+		return v[:]
 	}
 	return arg
 }

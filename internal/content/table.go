@@ -1,0 +1,359 @@
+package content
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+	"sort"
+
+	"github.com/cairnstate/cairn/internal/lru"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
+)
+
+// A table is a sorted list of digests, with places in packs or without. It begins
+// with what is kept in memory; blocks of records follow, each with its own sum, so
+// that a look-up reads one.
+const (
+	indexMagic = "CIX1" // records with places
+	listMagic  = "CDL1" // digests alone
+
+	tableHeader = 16 // magic, flags, three zeros, number of packs, number of records
+	digestSize  = len(tree.Digest{})
+	packIDSize  = len(meta.ContentID{})
+	placeSize   = 17 // pack, offset, length, raw length (4 each), kind and encoding
+	blockLen    = 256
+	anchorSize  = 8
+	sumSize     = 4
+
+	maxTablePacks   = 1 << 20
+	maxTableRecords = 1<<32 - 1
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// encoding says how an object's bytes are stored in a pack.
+type encoding uint8
+
+const (
+	encRaw  encoding = 0
+	encZstd encoding = 1
+)
+
+// place is where an object lies.
+type place struct {
+	pack   uint32 // number in the table
+	offset uint32 // of its stored bytes
+	length uint32 // of them
+	raw    uint32 // length of the object
+	kind   tree.Kind
+	enc    encoding
+}
+
+// record is one line of a table.
+type record struct {
+	digest tree.Digest
+	place
+}
+
+func (r *record) compare(o *record) int {
+	if c := bytes.Compare(r.digest[:], o.digest[:]); c != 0 {
+		return c
+	}
+	return int(int64(r.pack) - int64(o.pack))
+}
+
+func appendPlace(b []byte, p *place) []byte {
+	b = binary.BigEndian.AppendUint32(b, p.pack)
+	b = binary.BigEndian.AppendUint32(b, p.offset)
+	b = binary.BigEndian.AppendUint32(b, p.length)
+	b = binary.BigEndian.AppendUint32(b, p.raw)
+	return append(b, byte(p.kind)|byte(p.enc)<<4)
+}
+
+func placeAt(b []byte) place {
+	return place{
+		pack: binary.BigEndian.Uint32(b), offset: binary.BigEndian.Uint32(b[4:]), length: binary.BigEndian.Uint32(b[8:]),
+		raw: binary.BigEndian.Uint32(b[12:]), kind: tree.Kind(b[16] & 15), enc: encoding(b[16] >> 4),
+	}
+}
+
+// layout is where the parts of a table lie.
+type layout struct {
+	packs, records int
+	width          int // of a record
+}
+
+func (l layout) blocks() int { return (l.records + blockLen - 1) / blockLen }
+
+// head is the length of what comes before the blocks.
+func (l layout) head() int {
+	return tableHeader + l.packs*packIDSize + l.blocks()*anchorSize + sumSize
+}
+
+func (l layout) size() int64 {
+	return int64(l.head()) + int64(l.records)*int64(l.width) + int64(l.blocks())*sumSize
+}
+
+// block returns where a block lies and how many records it has.
+func (l layout) block(i int) (at int64, n int) {
+	at = int64(l.head()) + int64(i)*int64(blockLen*l.width+sumSize)
+	return at, min(blockLen, l.records-i*blockLen)
+}
+
+// writeTable writes a table of n records in order. next returns them one after
+// the other, twice: it is called anew for the second time.
+func writeTable(w io.Writer, packs []meta.ContentID, n int, each func(fn func(r *record) error) error) error {
+	l := layout{packs: len(packs), records: n, width: digestSize}
+	magic := listMagic
+	if packs != nil {
+		magic, l.width = indexMagic, digestSize+placeSize
+	}
+	if len(packs) > maxTablePacks || int64(n) > maxTableRecords {
+		return fmt.Errorf("a table of %d packs and %d objects is too large", len(packs), n)
+	}
+	head := append(make([]byte, 0, l.head()), magic...)
+	head = append(head, 0, 0, 0, 0)
+	head = binary.BigEndian.AppendUint32(head, uint32(len(packs)))
+	head = binary.BigEndian.AppendUint32(head, uint32(n))
+	for _, id := range packs {
+		head = append(head, id[:]...)
+	}
+	i := 0
+	err := each(func(r *record) error {
+		if i%blockLen == 0 {
+			head = append(head, r.digest[:anchorSize]...)
+		}
+		i++
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if i != n {
+		return fmt.Errorf("a table of %d objects was given %d", n, i)
+	}
+	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	block := make([]byte, 0, blockLen*l.width+sumSize)
+	i = 0
+	return each(func(r *record) error {
+		block = append(block, r.digest[:]...)
+		if packs != nil {
+			block = appendPlace(block, &r.place)
+		}
+		if i++; i%blockLen != 0 && i != n {
+			return nil
+		}
+		block = binary.BigEndian.AppendUint32(block, crc32.Checksum(block, castagnoli))
+		_, err := w.Write(block)
+		block = block[:0]
+		return err
+	})
+}
+
+// table is an open table. It is safe for concurrent use.
+type table struct {
+	layout
+	id      meta.ContentID
+	ids     []meta.ContentID // of packs, in order
+	anchors []byte
+	read    func(ctx context.Context, p []byte, off int64) error
+	blocks  *lru.Cache[blockKey, []byte]
+}
+
+type blockKey struct {
+	table meta.ContentID
+	block int
+}
+
+// TableError says that a table is damaged.
+type TableError struct{ what string }
+
+func (e *TableError) Error() string { return "damaged table of objects: " + e.what }
+
+func damaged(format string, args ...any) error { return &TableError{fmt.Sprintf(format, args...)} }
+
+// parseHeader reads the first tableHeader bytes of a table.
+func parseHeader(b []byte, magic string) (layout, error) {
+	l := layout{width: digestSize + placeSize}
+	if magic == listMagic {
+		l.width = digestSize
+	}
+	if len(b) < tableHeader || string(b[:4]) != magic {
+		return l, damaged("it does not begin with %q", magic)
+	}
+	if [4]byte(b[4:]) != [4]byte{} {
+		return l, damaged("flags %x are not known", b[4:8])
+	}
+	l.packs, l.records = int(binary.BigEndian.Uint32(b[8:])), int(binary.BigEndian.Uint32(b[12:]))
+	if l.packs > maxTablePacks || magic == listMagic && l.packs != 0 {
+		return l, damaged("it names %d packs", l.packs)
+	}
+	return l, nil
+}
+
+// openTable reads the head of a table of size bytes through read, which fills p
+// from an offset in the table.
+func openTable(ctx context.Context, id meta.ContentID, magic string, size int64, blocks *lru.Cache[blockKey, []byte],
+	read func(ctx context.Context, p []byte, off int64) error) (*table, error) {
+	if size < tableHeader+sumSize {
+		return nil, damaged("it has %d bytes", size)
+	}
+	var first [tableHeader]byte
+	if err := read(ctx, first[:], 0); err != nil {
+		return nil, err
+	}
+	l, err := parseHeader(first[:], magic)
+	if err != nil {
+		return nil, err
+	}
+	if l.size() != size {
+		return nil, damaged("it has %d bytes where its header says %d", size, l.size())
+	}
+	head := make([]byte, l.head())
+	if err := read(ctx, head, 0); err != nil {
+		return nil, err
+	}
+	body, sum := head[:len(head)-sumSize], binary.BigEndian.Uint32(head[len(head)-sumSize:])
+	if crc32.Checksum(body, castagnoli) != sum {
+		return nil, damaged("its head has another sum")
+	}
+	t := &table{layout: l, id: id, read: read, blocks: blocks, ids: make([]meta.ContentID, l.packs)}
+	b := body[tableHeader:]
+	for i := range t.ids {
+		t.ids[i] = meta.ContentID(b[:packIDSize])
+		b = b[packIDSize:]
+		if i > 0 && bytes.Compare(t.ids[i-1][:], t.ids[i][:]) >= 0 {
+			return nil, damaged("its packs are not in order")
+		}
+	}
+	t.anchors = slices.Clone(b)
+	return t, nil
+}
+
+// weight is what the table takes in memory.
+func (t *table) weight() int64 { return int64(len(t.anchors)+len(t.ids)*packIDSize) + 512 }
+
+// load returns the records of a block, checked.
+func (t *table) load(ctx context.Context, i int) ([]byte, error) {
+	key := blockKey{t.id, i}
+	if t.blocks != nil {
+		if b, ok := t.blocks.Get(key); ok {
+			return b, nil
+		}
+	}
+	at, n := t.block(i)
+	b := make([]byte, n*t.width+sumSize)
+	if err := t.read(ctx, b, at); err != nil {
+		return nil, err
+	}
+	b, sum := b[:n*t.width], binary.BigEndian.Uint32(b[n*t.width:])
+	if crc32.Checksum(b, castagnoli) != sum {
+		return nil, damaged("block %d has another sum", i)
+	}
+	if err := t.check(i, b); err != nil {
+		return nil, err
+	}
+	if t.blocks != nil {
+		t.blocks.Put(key, b, int64(len(b)))
+	}
+	return b, nil
+}
+
+// check makes sure that a block is in order and names packs that there are.
+func (t *table) check(i int, b []byte) error {
+	if !bytes.Equal(b[:anchorSize], t.anchors[i*anchorSize:(i+1)*anchorSize]) {
+		return damaged("block %d does not begin as its anchor", i)
+	}
+	var last record
+	for at := 0; at < len(b); at += t.width {
+		r := record{digest: tree.Digest(b[at : at+digestSize])}
+		if t.width > digestSize {
+			r.place = placeAt(b[at+digestSize : at+t.width])
+			if int(r.pack) >= t.packs || r.enc > encZstd {
+				return damaged("block %d has an impossible place", i)
+			}
+		}
+		if at > 0 && last.compare(&r) >= 0 {
+			return damaged("block %d is not in order", i)
+		}
+		last = r
+	}
+	return nil
+}
+
+// find calls fn with the position of each record of d, until it returns false.
+func (t *table) find(ctx context.Context, d tree.Digest, fn func(pos int, p place) bool) error {
+	blocks := t.layout.blocks()
+	// The first block whose anchor is not below d may follow one with it.
+	i := sort.Search(blocks, func(i int) bool {
+		return bytes.Compare(t.anchors[i*anchorSize:(i+1)*anchorSize], d[:anchorSize]) >= 0
+	})
+	for i = max(0, i-1); i < blocks; i++ {
+		if bytes.Compare(t.anchors[i*anchorSize:(i+1)*anchorSize], d[:anchorSize]) > 0 {
+			return nil
+		}
+		b, err := t.load(ctx, i)
+		if err != nil {
+			return err
+		}
+		n := len(b) / t.width
+		k := sort.Search(n, func(k int) bool { return bytes.Compare(b[k*t.width:k*t.width+digestSize], d[:]) >= 0 })
+		for ; k < n; k++ {
+			rec := b[k*t.width : (k+1)*t.width]
+			if [digestSize]byte(rec) != d {
+				return nil
+			}
+			var p place
+			if t.width > digestSize {
+				p = placeAt(rec[digestSize:])
+			}
+			if !fn(i*blockLen+k, p) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// has reports whether the table has d.
+func (t *table) has(ctx context.Context, d tree.Digest) (found bool, err error) {
+	err = t.find(ctx, d, func(int, place) bool { found = true; return false })
+	return found, err
+}
+
+// each calls fn with all records in order. It reads each block once and keeps
+// none.
+func (t *table) each(ctx context.Context, fn func(pos int, r *record) error) error {
+	pass := *t
+	pass.blocks = nil
+	var last record
+	for i := range t.layout.blocks() {
+		b, err := pass.load(ctx, i)
+		if err != nil {
+			return err
+		}
+		for k := range len(b) / t.width {
+			rec := b[k*t.width : (k+1)*t.width]
+			r := record{digest: tree.Digest(rec[:digestSize])}
+			if t.width > digestSize {
+				r.place = placeAt(rec[digestSize:])
+			}
+			if (i > 0 || k > 0) && last.compare(&r) >= 0 {
+				return damaged("block %d is not in order", i)
+			}
+			last = r
+			if err := fn(i*blockLen+k, &r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
