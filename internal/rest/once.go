@@ -68,6 +68,15 @@ func (c *call) replay() error {
 	return &repo.ReplayError{Recorded: *row}
 }
 
+// claim makes the request the one of those with its key that does what no Change
+// takes back; the others end with the *repo.ReplayError of its answer.
+func (c *call) claim() error {
+	if c.once.name == "" {
+		return nil
+	}
+	return c.Service.Claim(c.ctx, c.access, c.once.name, c.request())
+}
+
 // settle gives the recorded answer in place of a refusal: the request may have
 // come too late because it was there before.
 func (c *call) settle(refused error) error {

@@ -2,18 +2,26 @@ package rest
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/netguard"
+	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/secret"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 // unkept are the routes that are no GET and keep no answers, and why.
@@ -113,6 +121,80 @@ func TestEachRouteOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSentOnce: what an endpoint gets at a request with a key it gets once, though
+// the request comes ten times at once, at two servers.
+func TestSentOnce(t *testing.T) {
+	for name, body := range map[string]string{"ping": "", "redeliver": `{"event_id":"{event}"}`} {
+		t.Run(name, func(t *testing.T) {
+			s := newStack(t)
+			populate(s)
+			var got atomic.Int32
+			r := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				got.Add(1)
+				time.Sleep(50 * time.Millisecond)
+				w.WriteHeader(http.StatusTeapot)
+			}))
+			defer r.Close()
+			hosts, err := netguard.New([]string{"127.0.0.1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.handler.Service.Endpoints.Guard, s.handler.Service.Endpoints.Sender = hosts, webhook.NewSender(nil, hosts, nil)
+			hook := "/api/webhooks/" + webhook.PublicID(sampleWebhook)
+			token := s.token(populated, auth.RepoWrite)
+			s.want(http.StatusOK, "PATCH", hook, token, map[string]any{"url": r.URL}, nil)
+			path := hook + "/" + name
+			second := httptest.NewServer(New(s.handler.Config))
+			defer second.Close()
+			first := s.server
+			answers := make([]answer, 10)
+			var all sync.WaitGroup
+			for n := range answers {
+				at := *s
+				at.server = []*httptest.Server{first, second}[n%2]
+				all.Go(func() { answers[n] = at.do("POST", path, token, body, keyHeader, "key-1") })
+			}
+			all.Wait()
+			for _, a := range answers {
+				if a.status != http.StatusOK || !bytes.Equal(a.body, answers[0].body) || !bytes.Contains(a.body, []byte(`"status":418`)) {
+					t.Errorf("%d %s, and %d %s", a.status, a.body, answers[0].status, answers[0].body)
+				}
+			}
+			if n := got.Load(); n != 1 {
+				t.Errorf("the endpoint got %d requests", n)
+			}
+			s.want(http.StatusOK, "POST", path, token, body, nil)
+			if n := got.Load(); n != 2 {
+				t.Errorf("the endpoint got %d requests, of which one had no key", n)
+			}
+			if a := s.do("POST", hook+"/"+map[string]string{"ping": "redeliver", "redeliver": "ping"}[name], token, `{"event_id":"{event}"}`, keyHeader, "key-1"); a.status != http.StatusConflict {
+				t.Errorf("the key at another route: %d %s", a.status, a.body)
+			}
+			// Whoever claimed a key and died keeps nobody from it for long.
+			a, err := s.handler.Service.OpenPart(t.Context(), token, auth.RepoWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				err = s.handler.Service.Claim(ctx, a, "dead", [32]byte{1})
+				cancel()
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a key that somebody claimed: %v", err)
+			}
+			if err := s.handler.Service.Claim(t.Context(), a, "dead", [32]byte{2}); !isReplay(err) {
+				t.Errorf("a key that somebody claimed for another request: %v", err)
+			}
+		})
+	}
+}
+
+func isReplay(err error) bool {
+	_, ok := errors.AsType[*repo.ReplayError](err)
+	return ok
 }
 
 // TestRecordedSecret: an answer that holds a secret is kept encrypted, and given

@@ -173,7 +173,7 @@ func deliveryPosition(cursor string) (int64, error) {
 }
 
 func (c *call) pingWebhook(q api.GetWebhook) (api.DeliveryResult, error) {
-	out, err := c.Service.PingWebhook(c.ctx, c.access, q.ID)
+	out, err := c.Service.PingWebhook(c.ctx, c.access, q.ID, c.claim)
 	return result(out), err
 }
 
@@ -181,7 +181,7 @@ func (c *call) redeliver(q api.Redeliver) (api.DeliveryResult, error) {
 	if q.EventID == "" {
 		return api.DeliveryResult{}, invalid("event_id is missing: send the id of an event")
 	}
-	out, err := c.Service.Redeliver(c.ctx, c.access, q.ID, q.EventID)
+	out, err := c.Service.Redeliver(c.ctx, c.access, q.ID, q.EventID, c.claim)
 	return result(out), err
 }
 

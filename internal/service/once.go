@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -52,6 +53,46 @@ func (s *Service) Record(ctx context.Context, a *Access, row *meta.Idempotency) 
 		return auth.Superseded()
 	}
 	return fmt.Errorf("record the answer to an idempotency key: refused: %s", v.Conflict.Kind)
+}
+
+// Times of a claim.
+const (
+	// ClaimFor is how long a claim keeps others from doing the same; whoever made
+	// it has ended by then, or died.
+	ClaimFor  = 15 * time.Second
+	claimPoll = 20 * time.Millisecond
+)
+
+// Claim lets one of many requests with an idempotency key do what no Change
+// takes back. It returns nil to the one that is to do it and then to record its
+// answer; the others wait for that and get it as a *repo.ReplayError. When the
+// answer does not come the next one does it again.
+func (s *Service) Claim(ctx context.Context, a *Access, name string, request [32]byte) error {
+	err := s.Record(ctx, a, &meta.Idempotency{Key: name + " claim", Request: request, Status: 102})
+	claim, taken := errors.AsType[*repo.ReplayError](err)
+	if !taken {
+		return err
+	}
+	for {
+		if claim.Recorded.Request != request {
+			return claim // for another request
+		}
+		row, err := s.Recorded(ctx, a, name)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			return &repo.ReplayError{Recorded: *row}
+		}
+		if time.Since(claim.Recorded.At) > ClaimFor {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(claimPoll):
+		}
+	}
 }
 
 // answerRow names the row that a recorded answer is bound to when it is sealed.

@@ -187,20 +187,32 @@ func (s *Service) WebhookDeliveries(ctx context.Context, a *Access, id string, b
 	return Deliveries{w, rows}, err
 }
 
-// PingWebhook sends a test event to an endpoint.
-func (s *Service) PingWebhook(ctx context.Context, a *Access, id string) (webhook.Outcome, error) {
+// PingWebhook sends a test event to an endpoint. begin is called before, unless
+// the request is refused, and ends it with its error.
+func (s *Service) PingWebhook(ctx context.Context, a *Access, id string, begin func() error) (webhook.Outcome, error) {
 	w, err := s.endpoint(ctx, a, id)
+	if err == nil {
+		err = begin()
+	}
 	if err != nil {
 		return webhook.Outcome{}, err
 	}
 	return s.Endpoints.Ping(ctx, w)
 }
 
-// Redeliver sends an event to an endpoint once more.
-func (s *Service) Redeliver(ctx context.Context, a *Access, id, event string) (webhook.Outcome, error) {
+// Redeliver sends an event to an endpoint once more. begin is called before,
+// unless the request is refused, and ends it with its error.
+func (s *Service) Redeliver(ctx context.Context, a *Access, id, event string, begin func() error) (webhook.Outcome, error) {
 	w, err := s.endpoint(ctx, a, id)
 	if err != nil {
 		return webhook.Outcome{}, err
 	}
-	return s.Endpoints.Redeliver(ctx, w, event)
+	e, err := s.Endpoints.Event(ctx, w, event)
+	if err == nil {
+		err = begin()
+	}
+	if err != nil {
+		return webhook.Outcome{}, err
+	}
+	return s.Endpoints.Sender.Send(ctx, w, e), nil
 }

@@ -329,20 +329,19 @@ func (a *Endpoints) Ping(ctx context.Context, w meta.Webhook) (Outcome, error) {
 	return a.Sender.Send(ctx, w, meta.Event{Type: TypePing, Body: body}), nil
 }
 
-// Redeliver sends an event of the outbox once more, at once and out of order,
-// and tells what came of it. The event is named as deliveries to the endpoint
-// name it. Only what the endpoint is meant to get is sent.
-func (a *Endpoints) Redeliver(ctx context.Context, w meta.Webhook, event string) (Outcome, error) {
-	at, ok := events.ParseID(w.Repo, event)
+// Event returns an event of the outbox that the endpoint is meant to get, by the
+// name that deliveries to the endpoint give it.
+func (a *Endpoints) Event(ctx context.Context, w meta.Webhook, id string) (meta.Event, error) {
+	at, ok := events.ParseID(w.Repo, id)
 	if !ok || at == 0 {
-		return Outcome{}, &NotFoundError{What: "event"}
+		return meta.Event{}, &NotFoundError{What: "event"}
 	}
 	page, err := a.Meta.EventPage(ctx, meta.EventQuery{Org: w.Org, Repo: w.Repo, After: at - 1, Limit: 1})
 	if err != nil {
-		return Outcome{}, err
+		return meta.Event{}, err
 	}
-	if len(page.Events) == 0 || events.ID(page.Events[0], w.Repo) != event || !wants(w, page.Events[0], events.Ref(page.Events[0])) {
-		return Outcome{}, &NotFoundError{What: "event"}
+	if len(page.Events) == 0 || events.ID(page.Events[0], w.Repo) != id || !wants(w, page.Events[0], events.Ref(page.Events[0])) {
+		return meta.Event{}, &NotFoundError{What: "event"}
 	}
-	return a.Sender.Send(ctx, w, page.Events[0]), nil
+	return page.Events[0], nil
 }

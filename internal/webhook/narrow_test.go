@@ -65,11 +65,11 @@ func TestEndpointOfOneRepository(t *testing.T) {
 			if last, err2 := w.endpoints.LastEvent(t.Context(), now); err != nil || err2 != nil || last != events.At(w.repo, list[0].Place) {
 				t.Errorf("last event %q, %v %v", last, err, err2)
 			}
-			if out, err := w.endpoints.Redeliver(t.Context(), now, want[0]); err != nil || !out.Delivered {
+			if out, err := w.redeliver(now, want[0]); err != nil || !out.Delivered {
 				t.Errorf("redelivery %+v, %v", out, err)
 			}
 			for _, id := range []string{events.At(0, list[0].Position), events.At(other, list[0].Place)} {
-				if _, err := w.endpoints.Redeliver(t.Context(), now, id); !isA[*NotFoundError](err) {
+				if _, err := w.redeliver(now, id); !isA[*NotFoundError](err) {
 					t.Errorf("redelivery of %q: %v", id, err)
 				}
 			}
