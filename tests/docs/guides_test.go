@@ -120,16 +120,7 @@ func run(t *testing.T, root, bin, guide string) {
 	dir, home, data := t.TempDir(), t.TempDir(), t.TempDir()
 	text := script(t, guide, dir)
 	if strings.Contains(text, "node ") {
-		modules := root + "/.tools/node/node_modules"
-		if _, err := os.Stat(modules); err != nil {
-			if strings.Contains(os.Getenv("SKIP"), "clients") {
-				t.Skip("the guide runs a published client, and SKIP names clients")
-			}
-			t.Fatalf("the guide runs a published client: run `make deps` first (%v)", err)
-		}
-		if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-			t.Fatal(err)
-		}
+		install(t, guide, dir)
 	}
 	gomod, err := os.ReadFile(root + "/go.mod")
 	if err != nil {
@@ -157,6 +148,43 @@ func run(t *testing.T, root, bin, guide string) {
 	)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", guide, err, out)
+	}
+}
+
+// install gives a guide the npm packages that it names.
+func install(t *testing.T, guide, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := filepath.Join(dir, "node_modules")
+	if !strings.Contains(string(text), "@cairnstate/tanstack-ai") {
+		link(t, harness.Tool(t, "node", "node/node_modules"), modules)
+		return
+	}
+	installed, adapter := harness.Tool(t, "typescript", "typescript/node_modules"), harness.Adapter(t)
+	for _, name := range []string{"jose", "@tanstack/ai-sandbox-local-process"} {
+		link(t, filepath.Join(installed, name), filepath.Join(modules, name))
+	}
+	// These are copied: node looks for what a module imports from where it really is.
+	for name, from := range map[string]string{
+		"@tanstack/ai-sandbox": "build/tanstack", "@cairnstate/tanstack-ai/dist": "dist",
+	} {
+		if err := os.CopyFS(filepath.Join(modules, name), os.DirFS(filepath.Join(adapter, from))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link(t, filepath.Join(adapter, "package.json"), filepath.Join(modules, "@cairnstate/tanstack-ai/package.json"))
+}
+
+func link(t *testing.T, old, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(old, path); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -4,7 +4,7 @@ import type { Checkpoint, CheckpointStore, ForkableCheckpointStore, TranscriptSt
 
 /** A clock that a test moves, in milliseconds since 1970. */
 export interface Clock {
-  now: number
+  readonly now: number
 }
 
 /** How the suite gets a store without anything in it, whose leases go by the clock. */
