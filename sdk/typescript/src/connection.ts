@@ -52,6 +52,7 @@ export interface Answer {
 const firstDelay = 200
 const longestDelay = 5_000
 const longestWait = 30_000 // that a server may ask for
+const longestTimer = 2 ** 31 - 1 // of a runtime
 
 /** Asks one server: tokens, deadlines, further attempts. */
 export class Connection {
@@ -195,7 +196,7 @@ class Deadline {
     this.#timer = setTimeout(() => {
       this.passed = true
       this.#stop.abort()
-    }, this.#limit + more)
+    }, Math.min(this.#limit + more, longestTimer))
   }
 
   end(): void {
@@ -206,7 +207,7 @@ class Deadline {
 
 /** How long sending a body may take, at 1 MiB a second: fetch tells no progress of that. */
 function sendingMs(body: BodyInit | undefined): number {
-  if (body instanceof ReadableStream) return 2 ** 31 - 1 - 3_600_000
+  if (body instanceof ReadableStream) return longestTimer
   if (body instanceof Blob) return body.size / 1_048.576
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength / 1_048.576
   return 0
