@@ -121,6 +121,19 @@ func Expires(raw string) (time.Time, error) {
 	return time.Unix(c.Expires, 0), nil
 }
 
+// Issuer returns the org that a token says it is of. Nothing of it is verified: it is for the token's holder.
+func Issuer(raw string) (string, error) {
+	t, bad := parse(raw)
+	if bad != nil {
+		return "", bad
+	}
+	c, bad := t.claims()
+	if bad != nil {
+		return "", bad
+	}
+	return c.Org, nil
+}
+
 var encoding = base64.RawURLEncoding.Strict()
 
 func checkSize(raw string) *TokenError {

@@ -73,6 +73,8 @@ var layers = map[string][]string{
 	"sdk/go/option":              {},
 	"sdk/go/checkpoint":          {"sdk/go", "internal/frame", "internal/workspace", "internal/tree", "internal/ignore", "api"},
 	"internal/lint":              {},
+
+	"sdk/go/checkpoint/storetest": {"sdk/go/checkpoint"},
 }
 
 // anyImports are packages of tests and measurements; what they import is free,

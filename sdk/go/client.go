@@ -95,6 +95,22 @@ func (c *Client) BaseURL() *url.URL {
 	return &u
 }
 
+// Org returns the organisation whose access this is: of a given token the one that it names, "" where it cannot be read.
+func (c *Client) Org() string {
+	if c.key != nil {
+		return c.org
+	}
+	token, err := c.givenToken(context.Background())
+	if err != nil {
+		return ""
+	}
+	org, err := auth.Issuer(token)
+	if err != nil {
+		return ""
+	}
+	return org
+}
+
 func fillFromEnvironment(o *option.Client) error {
 	set := func(field *string, names ...string) {
 		for _, name := range names {

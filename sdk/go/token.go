@@ -32,9 +32,11 @@ func (e *ParamError) Error() string { return e.Param + " " + e.Problem }
 
 // TokenParams says what a token allows.
 type TokenParams struct {
-	// RepoName is the repository the token is for. Required.
+	// RepoName is the repository the token is for. Required, unless Thread is given.
 	RepoName string
-	// Scopes is what the token allows there; git:read when empty.
+	// Thread is the thread of checkpoints the token is for, "*" for every one.
+	Thread string
+	// Scopes is what the token allows there; git:read when empty. Those of checkpoints need Thread, those of Git RepoName.
 	Scopes []string
 	// TTL is the lifetime, in whole seconds; 15 minutes when zero, one hour at most.
 	TTL time.Duration
@@ -63,7 +65,7 @@ func (c *Client) Token(ctx context.Context, p TokenParams) (string, error) {
 }
 
 func (c *Client) claims(p TokenParams) (auth.Claims, error) {
-	if p.RepoName == "" {
+	if p.RepoName == "" && p.Thread == "" {
 		return auth.Claims{}, &ParamError{"RepoName", "is empty"}
 	}
 	ttl, err := checkTTL(p.TTL)
@@ -72,7 +74,7 @@ func (c *Client) claims(p TokenParams) (auth.Claims, error) {
 	}
 	now := time.Now().Unix()
 	claims := auth.Claims{
-		Org: c.org, Subject: c.subject, Repo: p.RepoName, IssuedAt: now, Expires: now + int64(ttl/time.Second),
+		Org: c.org, Subject: c.subject, Repo: p.RepoName, Thread: p.Thread, IssuedAt: now, Expires: now + int64(ttl/time.Second),
 	}
 	for _, scope := range p.Scopes {
 		if scope == "" {

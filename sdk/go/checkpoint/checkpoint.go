@@ -77,6 +77,7 @@ type Checkpoint struct {
 	Pinned    bool
 
 	Files        []File
+	External     bool // the application keeps the bytes of Files elsewhere
 	Conversation []json.RawMessage
 	Artifacts    []Artifact
 

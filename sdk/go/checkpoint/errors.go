@@ -15,15 +15,16 @@ func (c Code) Error() string { return string(c) }
 
 // Codes of stores.
 const (
-	ErrHeadConflict       Code = "SANDBOX_SNAPSHOT_STALE_HEAD"      // the head is another than expected; see HeadConflictError
-	ErrDuplicateID        Code = "SANDBOX_SNAPSHOT_DUPLICATE_ID"    // a checkpoint has the id
-	ErrInvalidID          Code = "SANDBOX_SNAPSHOT_INVALID_ID"      // an id is empty or not well-formed
-	ErrInvalidEntry       Code = "SANDBOX_SNAPSHOT_INVALID_ENTRY"   // a part of the checkpoint is not valid
-	ErrParentMismatch     Code = "SANDBOX_SNAPSHOT_PARENT_MISMATCH" // the parent is not the expected head
-	ErrNotHead            Code = "SANDBOX_SNAPSHOT_NOT_HEAD"        // only the head can be deleted so
-	ErrWriterConflict     Code = "SANDBOX_SNAPSHOT_WRITER_CONFLICT" // another writer is at work: skip, or try later
-	ErrWriterLost         Code = "SANDBOX_SNAPSHOT_WRITER_LOST"     // the lease expired or another has it
-	ErrCheckpointNotFound Code = "SANDBOX_SNAPSHOT_CHECKPOINT_NOT_FOUND"
+	ErrHeadConflict       Code = "SANDBOX_SNAPSHOT_STALE_HEAD"           // the head is another than expected; see HeadConflictError
+	ErrDuplicateID        Code = "SANDBOX_SNAPSHOT_DUPLICATE_ID"         // a checkpoint has the id
+	ErrInvalidID          Code = "SANDBOX_SNAPSHOT_INVALID_ID"           // an id is empty or not well-formed
+	ErrInvalidEntry       Code = "SANDBOX_SNAPSHOT_INVALID_ENTRY"        // a part of the checkpoint is not valid
+	ErrParentMismatch     Code = "SANDBOX_SNAPSHOT_PARENT_MISMATCH"      // the parent is not the expected head
+	ErrNotHead            Code = "SANDBOX_SNAPSHOT_NOT_HEAD"             // only the head can be deleted so
+	ErrWriterConflict     Code = "SANDBOX_SNAPSHOT_WRITER_CONFLICT"      // another writer is at work: skip, or try later
+	ErrWriterLost         Code = "SANDBOX_SNAPSHOT_WRITER_LOST"          // the lease expired or another has it
+	ErrCheckpointNotFound Code = "SANDBOX_SNAPSHOT_CHECKPOINT_NOT_FOUND" // the head names a checkpoint that is not there
+	ErrPinned             Code = "checkpoint_pinned"
 
 	ErrForkSourceNotFound     Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_NOT_FOUND"
 	ErrForkThreadMismatch     Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH"
@@ -33,7 +34,7 @@ const (
 
 // Codes of captures and restores.
 const (
-	ErrMissingCheckpoint Code = "SANDBOX_SNAPSHOT_MISSING_CHECKPOINT" // the thread has no checkpoint of that id
+	ErrMissingCheckpoint Code = "SANDBOX_SNAPSHOT_MISSING_CHECKPOINT" // there is no checkpoint of that id, or not in the thread
 	ErrUnsupportedEntry  Code = "SANDBOX_SNAPSHOT_UNSUPPORTED_ENTRY"  // see UnsupportedEntryError
 	ErrMissingBlob       Code = "SANDBOX_SNAPSHOT_MISSING_BLOB"       // see MissingBlobError
 	ErrInvalidBlob       Code = "SANDBOX_SNAPSHOT_INVALID_BLOB"       // bytes are not those that their digest names

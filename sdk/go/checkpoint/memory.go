@@ -89,7 +89,7 @@ func (m *Memory) Get(_ context.Context, id string) (*Checkpoint, error) {
 	defer m.lock()()
 	c := m.records[id]
 	if c == nil {
-		return nil, errorf(ErrCheckpointNotFound, "there is no checkpoint %q", id)
+		return nil, errorf(ErrMissingCheckpoint, "there is no checkpoint %q", id)
 	}
 	return c.clone(true), nil
 }

@@ -104,11 +104,12 @@ func find(ctx context.Context, store Store, thread, id string) (*Checkpoint, err
 		}
 	}
 	c, err := store.Get(ctx, id)
+	missing := errors.Is(err, ErrMissingCheckpoint)
 	switch {
-	case errors.Is(err, ErrCheckpointNotFound) && !given:
-		return nil, err // the head names what is not there
-	case errors.Is(err, ErrCheckpointNotFound) || errors.Is(err, ErrInvalidID) || err == nil && c.Thread != thread:
-		return nil, &Error{Code: ErrMissingCheckpoint, Message: fmt.Sprintf("thread %q has no checkpoint %q", thread, id), Err: err}
+	case missing && !given:
+		return nil, &Error{Code: ErrCheckpointNotFound, Message: fmt.Sprintf("the head of thread %q is %q, which is not there", thread, id), Err: err}
+	case missing || errors.Is(err, ErrInvalidID) || err == nil && c.Thread != thread:
+		return nil, &Error{Code: ErrMissingCheckpoint, Message: fmt.Sprintf("thread %q has no checkpoint %q", thread, id)}
 	}
 	return c, err
 }

@@ -16,7 +16,7 @@ type Store interface {
 	// Identity names the store: what a root remembers of one store says nothing of another.
 	Identity() string
 
-	// Get returns a checkpoint with its conversation, artifacts and files, or ErrCheckpointNotFound.
+	// Get returns a checkpoint with its conversation, artifacts and files, or ErrMissingCheckpoint.
 	Get(ctx context.Context, id string) (*Checkpoint, error)
 
 	// List yields the checkpoints of a thread by CreatedAt, equal ones by the bytes of their ids, without conversation,
