@@ -86,7 +86,7 @@ func (b *Builder) AddEncoded(name string, encoded []byte, counts Summary) error 
 	b.last = name
 	b.page = append(b.page, encoded...)
 	b.ends = append(b.ends, ending{name, len(b.page), counts})
-	b.total = b.total.plus(counts)
+	b.total = b.total.Plus(counts)
 	if b.paged {
 		if b.pageEnds(len(b.ends)-1, 0) {
 			return b.cut(len(b.ends))
@@ -128,7 +128,7 @@ func (b *Builder) cut(n int) error {
 	}
 	p := Page{First: b.ends[0].name, Digest: d}
 	for _, e := range b.ends[:n] {
-		p.Summary = p.Summary.plus(e.counts)
+		p.Summary = p.Summary.Plus(e.counts)
 	}
 	b.pages = append(b.pages, p)
 	b.page = append(b.page[:0], b.page[end:]...)

@@ -223,13 +223,13 @@ func (e *Entry) Counts() Summary {
 	case File:
 		s.Files, s.Bytes = 1, e.Content.Size
 	case Directory:
-		s = s.plus(e.Summary)
+		s = s.Plus(e.Summary)
 	}
 	return s
 }
 
-// plus adds and stays at the largest value where a hostile summary would wrap.
-func (s Summary) plus(o Summary) Summary {
+// Plus adds and stays at the largest value where a hostile summary would wrap.
+func (s Summary) Plus(o Summary) Summary {
 	return Summary{add(s.Entries, o.Entries), add(s.Files, o.Files), add(s.Bytes, o.Bytes)}
 }
 

@@ -442,7 +442,7 @@ func TestTreesThatLieAreRefused(t *testing.T) {
 		}
 		e := Entry{Name: "r", Type: Directory, Dir: put(Index, b), Paged: true}
 		for _, p := range ps {
-			e.Summary = e.Summary.plus(p.Summary)
+			e.Summary = e.Summary.Plus(p.Summary)
 		}
 		return e
 	}

@@ -165,7 +165,7 @@ func (n Node) pages(pages []Page) ([]Node, error) {
 	var total Summary
 	nodes := make([]Node, 0, len(pages))
 	for i, p := range pages {
-		total = total.plus(p.Summary)
+		total = total.Plus(p.Summary)
 		node := Node{Path: n.Path, Digest: p.Digest, Summary: p.Summary, first: p.First, page: true, depth: n.depth}
 		if i+1 < len(pages) {
 			node.next = pages[i+1].First
@@ -183,7 +183,7 @@ func (n Node) pages(pages []Page) ([]Node, error) {
 func (n Node) check(entries []Entry) error {
 	var total Summary
 	for i := range entries {
-		total = total.plus(entries[i].Counts())
+		total = total.Plus(entries[i].Counts())
 		if entries[i].Type == Directory && n.depth >= MaxDepth {
 			return invalid("more than %d directories lie within each other", MaxDepth)
 		}

@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/cairnstate/cairn/internal/tree"
 	"golang.org/x/sys/unix"
@@ -14,7 +13,7 @@ import (
 // apply changes the directories: removals, renames, metadata, directories last,
 // those within before those around them.
 func (r *restore) apply() error {
-	if r.replaces {
+	if r.replaces && r.out.Written.Files > syncedFiles {
 		// What replaces a file must not be lost with the power once the file is.
 		for _, root := range r.roots {
 			if root.staging != "" {
@@ -51,18 +50,35 @@ func (r *restore) apply() error {
 	return nil
 }
 
+// openParent is the directory that was changed last.
+type openParent struct {
+	root *liveRoot
+	dir  string
+	fd   int
+}
+
+func (p *openParent) close() {
+	if p.root != nil {
+		unix.Close(p.fd)
+		p.root = nil
+	}
+}
+
 // inParent runs fn with the directory that holds t. The root lies in itself.
 func (r *restore) inParent(t target, fn func(fd int, name string) error) error {
 	dir, name := split(t.rel())
 	if name == "" {
 		name = "."
 	}
-	fd, err := walkDown(t.root.fd, dir)
-	if err != nil {
-		return &os.PathError{Op: "open the directory of", Path: t.path, Err: err}
+	if r.at.root != t.root || r.at.dir != dir {
+		r.at.close()
+		fd, err := walkDown(t.root.fd, dir)
+		if err != nil {
+			return &os.PathError{Op: "open the directory of", Path: t.path, Err: err}
+		}
+		r.at = openParent{t.root, dir, fd}
 	}
-	defer unix.Close(fd)
-	return fn(fd, name)
+	return fn(r.at.fd, name)
 }
 
 // writable lets the owner change the directory fd; its mode is set at the end.
@@ -153,12 +169,20 @@ func (r *restore) setMetaOf(parent int, name string, m dirMeta) error {
 // setMeta gives name, which fd has open unless it is -1, the metadata of e. made
 // says that it was made just now.
 func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.Entry, made bool, leave func(path, reason string)) error {
+	var st stat
+	var err error
 	if fd >= 0 {
-		if err := r.setXattrs(fd, path, e, made, leave); err != nil {
-			return err
+		if st, err = fstat(fd); err == nil {
+			err = r.setXattrs(fd, path, e, made, leave)
 		}
+	} else {
+		st, err = lstat(parent, name)
 	}
-	if r.opts.Owner {
+	if err != nil {
+		return err
+	}
+	owned := false
+	if r.opts.Owner && (st.Uid != e.UID || st.Gid != e.GID) {
 		err := r.do("change the owner of", path, func() error {
 			return unix.Fchownat(parent, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW)
 		})
@@ -167,21 +191,27 @@ func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.
 		} else if err != nil {
 			return err
 		}
+		owned = true // which drops set-id bits
 	}
 	if e.Type != tree.Symlink {
-		mode := r.modeOf(e)
+		mode := r.modeOf(e.Mode)
 		if mode != uint32(e.Mode) {
 			leave(path, ReasonSetID)
 		}
-		err := r.do("change the mode of", path, func() error {
-			if fd >= 0 {
-				return unix.Fchmod(fd, mode)
+		if owned || st.Mode&0o7777 != mode {
+			err := r.do("change the mode of", path, func() error {
+				if fd >= 0 {
+					return unix.Fchmod(fd, mode)
+				}
+				return unix.Fchmodat(parent, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+			})
+			if err != nil {
+				return err
 			}
-			return unix.Fchmodat(parent, name, mode, unix.AT_SYMLINK_NOFOLLOW)
-		})
-		if err != nil {
-			return err
 		}
+	}
+	if mtimeOf(&st) == e.Mtime {
+		return nil
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: e.Mtime.Sec, Nsec: int64(e.Mtime.Nsec)}}
 	return r.do("set the times of", path, func() error { return unix.UtimesNanoAt(parent, name, times, unix.AT_SYMLINK_NOFOLLOW) })
@@ -226,58 +256,4 @@ func (r *restore) setXattrs(fd int, path string, e *tree.Entry, made bool, leave
 		}
 	}
 	return nil
-}
-
-// saveCache writes the stat cache of what is there now. A file whose mtime is
-// long ago is trusted however young its ctime: no other process writes during a
-// restore, and a later write changes the mtime.
-func (r *restore) saveCache() error {
-	if r.fresh == nil || r.secrets != nil {
-		// Whether files hold these secrets was not looked at.
-		return nil
-	}
-	trusted := time.Now().Add(-trustAge)
-	for _, root := range r.roots {
-		err := tree.Walk(r.ctx, r.src, []tree.Node{tree.NodeOf(root.Name, &root.entry)}, func(dir tree.Node, entries []tree.Entry, descend func(*tree.Entry)) error {
-			t := target{root, dir.Path}
-			fd, err := walkDown(root.fd, t.rel())
-			if errors.Is(err, unix.ENOENT) {
-				return nil // spared by a policy
-			}
-			if err != nil {
-				return err
-			}
-			defer unix.Close(fd)
-			var rec recordWriter
-			rec.object(dir.Digest)
-			for i := range entries {
-				r.remember(&rec, fd, entries[i], trusted)
-				if entries[i].Type == tree.Directory {
-					descend(&entries[i])
-				}
-			}
-			if !dir.Page() {
-				r.fresh.add(dir.Path, &rec)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if err := r.fresh.finish(); err != nil {
-		return err
-	}
-	return r.fresh.commit()
-}
-
-// remember adds an entry as it is now to a record.
-func (r *restore) remember(rec *recordWriter, fd int, e tree.Entry, trusted time.Time) {
-	st, err := lstat(fd, e.Name)
-	if e.Type != tree.File || err != nil || typeOf(&st) != tree.File || uint64(st.Size) != e.Content.Size || mtimeOf(&st) != e.Mtime ||
-		time.Unix(st.Mtim.Sec, st.Mtim.Nsec).After(trusted) || len(e.Xattrs) > 0 {
-		return
-	}
-	e.Mode, e.UID, e.GID = uint16(st.Mode&0o7777), st.Uid, st.Gid
-	rec.entry(st.Ino, ctimeOf(&st), tree.AppendEntry(nil, &e))
 }

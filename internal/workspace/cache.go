@@ -22,15 +22,16 @@ import (
 // records by the hash of their paths. It is a cache: a file that is damaged, of
 // another version or of other secrets counts as none.
 //
-//	header  "CSC1", key (32), fingerprint of the secrets under the key (32)
+//	header  "CSC2", key (32), fingerprint of the secrets under the key (32)
 //	record  CRC-32C of the payload (4), length of the payload (4), payload
-//	payload path; number of objects, their digests; number of entries; for each
-//	        inode (0: it is not trusted), ctime in seconds and nanoseconds, length
-//	        of the entry, the entry as a tree holds it
+//	payload path; number of objects, their digests, the directory's own last;
+//	        number of entries; for each inode (0: it is not trusted, or it is a
+//	        directory), ctime in seconds and nanoseconds, length of the entry, the
+//	        entry as a tree holds it
 //	index   for each record hash (8), place (8), in order
-//	footer  number of records (8), place of the index (8), CRC-32C of index (4), "CSC1"
+//	footer  number of records (8), place of the index (8), CRC-32C of index (4), "CSC2"
 const (
-	cacheMagic  = "CSC1"
+	cacheMagic  = "CSC2"
 	cacheHeader = 4 + 32 + 32
 	cacheFooter = 8 + 8 + 4 + 4
 	maxRecord   = 1 << 30
@@ -52,11 +53,21 @@ type cacheReader struct {
 	index []place
 }
 
-// record is what a cache knows of one directory.
+// record is what a cache knows of one directory. Where it has objects, they are
+// those that its entries make.
 type record struct {
 	objects []byte // digests
 	entries []byte
 	left    uint64
+}
+
+// digest is that of the directory, and whether it has pages.
+func (r *record) digest() (d tree.Digest, paged, ok bool) {
+	if len(r.objects) < len(d) {
+		return d, false, false
+	}
+	copy(d[:], r.objects[len(r.objects)-len(d):])
+	return d, len(r.objects) > len(d), true
 }
 
 // cached is one entry of a record.
@@ -64,7 +75,7 @@ type cached struct {
 	ino   uint64
 	ctime tree.Time
 	enc   []byte
-	name  string
+	head  tree.Head
 }
 
 // openCache opens the cache at path. It returns nil if there is none of use.
@@ -200,12 +211,12 @@ func (r *record) next() (c cached, ok bool) {
 	if !ok {
 		return c, false
 	}
-	name, _, ok := cutBytes(enc)
+	head, ok := tree.DecodeHead(enc)
 	if !ok {
 		return c, false
 	}
 	r.entries = rest
-	return cached{ino: ino, ctime: tree.Time{Sec: sec, Nsec: uint32(nsec)}, enc: enc, name: string(name)}, true
+	return cached{ino: ino, ctime: tree.Time{Sec: sec, Nsec: uint32(nsec)}, enc: enc, head: head}, true
 }
 
 // has reports whether the record's directory had the object d.

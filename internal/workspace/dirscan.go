@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"strings"
@@ -32,10 +33,17 @@ type dirScan struct {
 	depth  int
 	within bool // a parent was taken by an include pattern
 
-	old   record
-	next  cached // the entry of old that is compared next
-	more  bool
-	out   recordWriter
+	old    record
+	next   cached // the entry of old that is looked at next
+	more   bool
+	out    recordWriter
+	counts tree.Summary
+
+	// While the entries are those of the old record they make its objects, and
+	// nothing is built.
+	had   record
+	same  int // how many entries were those of had; -1: some were not
+	rest  record
 	build tree.Builder
 }
 
@@ -54,7 +62,7 @@ func (d *dirScan) run(name string, st *stat) (e tree.Entry, kept bool) {
 	e = entryOf(name, st)
 	xs, err := xattrs(d.fd)
 	if err == nil {
-		e.Xattrs, err = d.redactXattrs(xs)
+		e.Xattrs, err = d.secrets.redactXattrs(xs)
 	}
 	if err != nil {
 		d.fault(d.path, err)
@@ -65,16 +73,7 @@ func (d *dirScan) run(name string, st *stat) (e tree.Entry, kept bool) {
 		d.fault(d.path, err)
 		return e, false
 	}
-	d.old = d.scan.old.find(d.path)
-	had := d.old
-	d.next, d.more = d.old.next()
-	d.build.Emit = func(o tree.Object) error {
-		d.out.object(o.Digest)
-		if d.refused.Load() || had.has(o.Digest) {
-			return nil
-		}
-		return d.put(o.Kind, o.Digest, o.Bytes)
-	}
+	d.begin()
 	for len(names) > 0 && d.ctx.Err() == nil {
 		n := min(batchSize, len(names))
 		if err := d.batch(names[:n]); err != nil {
@@ -86,15 +85,78 @@ func (d *dirScan) run(name string, st *stat) (e tree.Entry, kept bool) {
 	if d.ctx.Err() != nil {
 		return e, false
 	}
-	if e.Dir, e.Paged, e.Summary, err = d.build.Finish(); err != nil {
+	if e.Dir, e.Paged, err = d.finish(); err != nil {
 		d.fail(err)
 		return e, false
 	}
+	e.Summary = d.counts
 	if err := e.Check(); err != nil {
 		d.offend(d.path, ReasonAttributes)
 	}
 	d.fresh.add(d.path, &d.out)
 	return e, e.Summary.Entries > 0
+}
+
+// begin looks up what the cache knows of the directory.
+func (d *dirScan) begin() {
+	d.old = d.scan.old.find(d.path)
+	d.had, d.rest = d.old, d.old
+	if _, _, ok := d.had.digest(); !ok {
+		d.same = -1
+	}
+	d.next, d.more = d.old.next()
+	d.build.Emit = func(o tree.Object) error {
+		d.out.object(o.Digest)
+		if d.refused.Load() || d.had.has(o.Digest) {
+			return nil
+		}
+		return d.put(o.Kind, o.Digest, o.Bytes)
+	}
+}
+
+// add adds an entry, which follows all those before.
+func (d *dirScan) add(it *item) error {
+	d.counts = d.counts.Plus(it.counts)
+	d.out.entry(it.ino, ctimeOf(&it.st), it.enc)
+	if d.same >= 0 {
+		if c, ok := d.rest.next(); ok && bytes.Equal(c.enc, it.enc) {
+			d.same++
+			return nil
+		}
+		if err := d.differ(); err != nil {
+			return err
+		}
+	}
+	return d.build.AddEncoded(it.name, it.enc, it.counts)
+}
+
+// differ builds what was spared so far.
+func (d *dirScan) differ() error {
+	r := d.had
+	for range d.same {
+		c, _ := r.next()
+		if err := d.build.AddEncoded(string(c.head.Name), c.enc, c.head.Counts); err != nil {
+			return err
+		}
+	}
+	d.same = -1
+	return nil
+}
+
+// finish returns the digest of the directory once all entries were added.
+func (d *dirScan) finish() (dir tree.Digest, paged bool, err error) {
+	if d.same >= 0 {
+		if d.rest.left == 0 {
+			d.out.objects = d.had.objects
+			dir, paged, _ = d.had.digest()
+			return dir, paged, nil
+		}
+		if err := d.differ(); err != nil {
+			return dir, false, err
+		}
+	}
+	dir, paged, _, err = d.build.Finish()
+	return dir, paged, err
 }
 
 // batch looks at some entries in parallel and adds them in order.
@@ -110,11 +172,8 @@ func (d *dirScan) batch(names []string) error {
 	wg.Wait()
 	for i := range items {
 		if it := &items[i]; len(it.enc) > 0 {
-			if err := d.build.AddEncoded(it.name, it.enc, it.counts); err != nil {
+			if err := d.add(it); err != nil {
 				return err
-			}
-			if typeOf(&it.st) != tree.Directory {
-				d.out.entry(it.ino, ctimeOf(&it.st), it.enc)
 			}
 		}
 	}
@@ -214,16 +273,17 @@ func (d *dirScan) fault(path string, err error) {
 	}
 }
 
-// known returns the encoding that the cache has for the entry, if it is to be
+// known takes the encoding that the cache has for the entry, if it is to be
 // trusted. Entries are looked up in order of their names.
-func (d *dirScan) known(it *item) []byte {
-	for d.more && d.next.name < it.name {
+func (d *dirScan) known(it *item) bool {
+	for d.more && string(d.next.head.Name) < it.name {
 		d.next, d.more = d.old.next()
 	}
-	if !d.more || d.next.name != it.name || d.next.ino == 0 || d.next.ino != it.st.Ino || d.next.ctime != ctimeOf(&it.st) {
-		return nil
+	if !d.more || string(d.next.head.Name) != it.name || !d.next.is(&it.st) {
+		return false
 	}
-	return d.next.enc
+	it.enc, it.counts = d.next.enc, d.next.head.Counts
+	return true
 }
 
 // trust returns the inode if the entry's times tell the next touch.
@@ -233,17 +293,4 @@ func trust(st *stat, trusted time.Time) uint64 {
 		return 0
 	}
 	return st.Ino
-}
-
-func (d *dirScan) redactXattrs(xs []tree.Xattr) ([]tree.Xattr, error) {
-	for i := range xs {
-		var err error
-		if d.secrets.in(xs[i].Name) {
-			return nil, errSecretName
-		}
-		if xs[i].Value, xs[i].Redactions, err = d.secrets.redactString(xs[i].Value); err != nil {
-			return nil, err
-		}
-	}
-	return xs, nil
 }

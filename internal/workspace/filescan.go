@@ -31,14 +31,9 @@ func (d *dirScan) file(it *item, path string, trusted time.Time, wg *sync.WaitGr
 		l = d.linkOf(&it.st)
 	}
 	it.ino = trust(&it.st, trusted)
-	if enc := d.known(it); enc != nil {
-		e, rest, err := tree.DecodeEntry(enc)
-		if err == nil && len(rest) == 0 && matches(&e, &it.st) {
-			it.enc, it.counts = enc, e.Counts()
-			d.join(l, path)
-			d.note(&e, path)
-			return
-		}
+	if d.known(it) {
+		d.join(l, path)
+		return
 	}
 	if d.refused.Load() {
 		return
@@ -67,10 +62,12 @@ func (d *dirScan) file(it *item, path string, trusted time.Time, wg *sync.WaitGr
 	})
 }
 
-// matches compares a cached entry with what the file system says.
-func matches(e *tree.Entry, st *stat) bool {
-	return e.Type == typeOf(st) && !e.Mixed && e.Mtime == mtimeOf(st) && e.Mode == uint16(st.Mode&0o7777) && e.UID == st.Uid && e.GID == st.Gid &&
-		(e.Type != tree.File || e.Content.Size == uint64(st.Size))
+// is reports whether the cached entry is what st is of, and was not touched since.
+func (c *cached) is(st *stat) bool {
+	h := &c.head
+	return c.ino != 0 && c.ino == st.Ino && c.ctime == ctimeOf(st) &&
+		h.Type == typeOf(st) && !h.Mixed && h.Mtime == mtimeOf(st) && h.Mode == uint16(st.Mode&0o7777) && h.UID == st.Uid && h.GID == st.Gid &&
+		(h.Type != tree.File || h.Counts.Bytes == uint64(st.Size))
 }
 
 func (d *dirScan) linkOf(st *stat) *linkedFile {
@@ -187,7 +184,7 @@ func (d *dirScan) readOnce(it *item) (e *tree.Entry, after stat, err error) {
 	if err != nil {
 		return nil, after, err
 	}
-	if e.Xattrs, err = d.redactXattrs(xs); err != nil {
+	if e.Xattrs, err = d.secrets.redactXattrs(xs); err != nil {
 		return nil, after, err
 	}
 	if after, err = fstat(fd); err != nil {

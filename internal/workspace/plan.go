@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -65,11 +66,12 @@ type liveDir struct {
 	target
 	entry   tree.Entry
 	st      stat
-	fd      int // -1 if the root does not exist; open during a visit only
+	fd      int // -1 if the root does not exist; open while it is compared only
 	opened  bool
 	names   []string // that are there
 	met     []bool   // which of names the checkpoint has
 	touched bool     // something in it is put in place or removed
+	learned bool     // the cache does not know all of it
 	listed  bool     // its metadata is set at the end
 	cache   map[string]cached
 }
@@ -90,8 +92,9 @@ func (r *restore) plan() error {
 // planner plans one root.
 type planner struct {
 	*restore
-	root *liveRoot
-	live map[string]*liveDir // directories whose entries come, by path
+	root  *liveRoot
+	live  map[string]*liveDir // directories whose entries come, by path
+	queue []tree.Node         // those that no walk under way will visit
 }
 
 func (p *planner) run() error {
@@ -103,15 +106,43 @@ func (p *planner) run() error {
 		}
 		p.root.existed, p.root.before = true, top.st
 	}
-	p.live[p.root.Name] = top
-	if err := tree.Walk(p.ctx, p.src, []tree.Node{tree.NodeOf(p.root.Name, &p.root.entry)}, p.visit); err != nil {
+	if err := p.enter(top, p.enqueue); err != nil {
 		return err
 	}
-	for _, d := range p.live { // large ones, all of whose pages have come now
-		if err := p.within(d, func() error { return p.finish(d) }); err != nil {
+	for len(p.queue) > 0 {
+		nodes := p.queue
+		p.queue = nil
+		if err := tree.Walk(p.ctx, p.src, nodes, p.visit); err != nil {
 			return err
 		}
+		for _, d := range p.live { // large ones, all of whose pages have come now
+			if d.opened || d.fd < 0 {
+				if err := p.within(d, func() error { return p.finish(d) }); err != nil {
+					return err
+				}
+				delete(p.live, d.path)
+			}
+		}
 	}
+	return nil
+}
+
+func (p *planner) enqueue(d *liveDir) {
+	p.queue = append(p.queue, tree.NodeOf(d.path, &d.entry))
+}
+
+// enter begins with a directory of both, which is open. If the cache has the
+// entries of the checkpoint's they are compared at once; else fetch is called and
+// they come to visit.
+func (p *planner) enter(d *liveDir, fetch func(d *liveDir)) error {
+	if d.fd >= 0 {
+		rec := p.old.find(d.path)
+		if dir, _, ok := rec.digest(); ok && dir == d.entry.Dir {
+			return p.sweep(d, rec)
+		}
+	}
+	p.live[d.path] = d
+	fetch(d)
 	return nil
 }
 
@@ -141,7 +172,16 @@ func (p *planner) visit(dir tree.Node, entries []tree.Entry, descend func(*tree.
 			return err
 		}
 		for i := range entries {
-			if err := p.compare(d, &entries[i], descend); err != nil {
+			e := &entries[i]
+			var c *cached
+			if known, ok := d.cache[e.Name]; ok {
+				c = &known
+			}
+			at, there := slices.BinarySearch(d.names, e.Name)
+			if there {
+				d.met[at] = true
+			}
+			if err := p.compare(d, e, there, c, descend); err != nil {
 				return err
 			}
 		}
@@ -193,7 +233,7 @@ func (p *planner) openLive(d *liveDir) (err error) {
 	if d.opened || d.fd < 0 {
 		return nil
 	}
-	d.opened = true
+	d.opened, d.learned = true, true
 	if d.names, err = list(d.fd); err != nil {
 		return err
 	}
@@ -201,18 +241,15 @@ func (p *planner) openLive(d *liveDir) (err error) {
 	rec := p.old.find(d.path)
 	d.cache = make(map[string]cached, len(d.names))
 	for c, ok := rec.next(); ok; c, ok = rec.next() {
-		d.cache[c.name] = c
+		d.cache[string(c.head.Name)] = c
 	}
 	return nil
 }
 
-// compare decides on one entry of the checkpoint in a directory that is there.
-func (p *planner) compare(d *liveDir, e *tree.Entry, descend func(*tree.Entry)) error {
+// compare decides on one entry of the checkpoint in a directory that is there. c
+// is what the cache knows of what has the entry's name there.
+func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, descend func(*tree.Entry)) error {
 	t := target{p.root, d.path + "/" + e.Name}
-	i, there := slices.BinarySearch(d.names, e.Name)
-	if there {
-		d.met[i] = true
-	}
 	if p.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
 		p.out.LeftOut.add(t.path, ReasonExcluded)
 		return nil
@@ -242,14 +279,22 @@ func (p *planner) compare(d *liveDir, e *tree.Entry, descend func(*tree.Entry)) 
 			descend(e)
 		}
 	case e.Type == tree.Directory:
-		p.live[t.path] = &liveDir{target: t, entry: *e, st: st}
-		descend(e)
+		return p.compareDir(d, t, e, &st, func(*liveDir) { descend(e) })
 	case e.Type == tree.Symlink:
 		return p.compareLink(d, t, e, &st)
 	default:
-		return p.compareFile(d, t, e, &st)
+		return p.compareFile(d, t, e, &st, c)
 	}
 	return nil
+}
+
+func (p *planner) compareDir(d *liveDir, t target, e *tree.Entry, st *stat, fetch func(*liveDir)) error {
+	fd, err := openDir(d.fd, e.Name)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: t.path, Err: err}
+	}
+	defer unix.Close(fd)
+	return p.enter(&liveDir{target: t, entry: *e, st: *st, fd: fd}, fetch)
 }
 
 // place lists an entry to be put in place.
@@ -284,8 +329,8 @@ func (p *planner) compareLink(d *liveDir, t target, e *tree.Entry, st *stat) err
 	return nil
 }
 
-func (p *planner) compareFile(d *liveDir, t target, e *tree.Entry, st *stat) error {
-	equal, meta, err := p.sameFile(d, e, st)
+func (p *planner) compareFile(d *liveDir, t target, e *tree.Entry, st *stat, c *cached) error {
+	equal, meta, err := p.sameFile(d, e, st, c)
 	if err != nil {
 		return err
 	}
@@ -331,6 +376,9 @@ func (p *planner) finish(d *liveDir) error {
 	d.names, d.met, d.cache = nil, nil, nil
 	if meta {
 		p.list(d)
+	}
+	if d.touched || d.learned {
+		p.relearn(tree.NodeOf(d.path, &d.entry))
 	}
 	return nil
 }

@@ -86,9 +86,11 @@ type restore struct {
 	inodes    map[inode][]*placing // equal files that have several names, or should
 	ops       []*placing           // files, links and fresh directories to put in place
 	removes   []target
-	replaces  bool      // something that is there is replaced
-	fileMetas []dirMeta // of files and links whose contents stay
-	metas     []dirMeta // of live directories, parents first
+	replaces  bool        // something that is there is replaced
+	learn     []tree.Node // directories whose records are made at the end
+	fileMetas []dirMeta   // of files and links whose contents stay
+	metas     []dirMeta   // of directories, parents first
+	at        openParent
 }
 
 // liveRoot is a root as it is now. fd is -1 while it does not exist.
@@ -167,6 +169,7 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 }
 
 func (r *restore) close() {
+	r.at.close()
 	for _, root := range r.roots {
 		for _, fd := range []int{root.fd, root.stageFD} {
 			if fd >= 0 {

@@ -12,14 +12,14 @@ import (
 )
 
 // sameFile reports whether a file has the contents of e, and whether anything
-// else of it differs.
-func (p *planner) sameFile(d *liveDir, e *tree.Entry, st *stat) (equal, meta bool, err error) {
-	if c, ok := d.cache[e.Name]; ok && c.ino != 0 && c.ino == st.Ino && c.ctime == ctimeOf(st) {
-		if have, _, err := tree.DecodeEntry(c.enc); err == nil && have.Content == e.Content && matches(&have, st) && len(e.Redactions) == 0 {
+// else of it differs. c is what the cache knows of it.
+func (p *planner) sameFile(d *liveDir, e *tree.Entry, st *stat, c *cached) (equal, meta bool, err error) {
+	if c != nil && c.is(st) {
+		have, _, err := tree.DecodeEntry(c.enc)
+		if err == nil && have.Content == e.Content && sameRedactions(have.Redactions, e.Redactions) {
 			return true, p.differs(st, e) || !slices.EqualFunc(have.Xattrs, e.Xattrs, sameXattr), nil
 		}
 	}
-	d.touched = d.touched || p.fresh != nil // what is learned of it is kept
 	if uint64(st.Size) != e.Content.Size {
 		return false, false, nil
 	}
@@ -62,7 +62,17 @@ func (p *planner) sameBytes(fd int, e *tree.Entry) (bool, error) {
 	}
 }
 
-func sameXattr(a, b tree.Xattr) bool { return a.Name == b.Name && a.Value == b.Value }
+// sameRedactions compares redactions of a cache, whose secrets are those given,
+// with others: where they are equal, every one of them is filled in.
+func sameRedactions(a, b []tree.Redaction) bool {
+	return slices.EqualFunc(a, b, func(a, b tree.Redaction) bool {
+		return a.Name == b.Name && a.Length == b.Length && slices.Equal(a.Offsets, b.Offsets)
+	})
+}
+
+func sameXattr(a, b tree.Xattr) bool {
+	return a.Name == b.Name && a.Value == b.Value && sameRedactions(a.Redactions, b.Redactions)
+}
 
 func (p *planner) sameXattrs(have, want []tree.Xattr) bool {
 	return slices.EqualFunc(have, want, func(a, b tree.Xattr) bool {
@@ -75,17 +85,17 @@ func (p *planner) sameXattrs(have, want []tree.Xattr) bool {
 	})
 }
 
-// modeOf is the mode that e gets.
-func (r *restore) modeOf(e *tree.Entry) uint32 {
+// modeOf is the mode that an entry with mode gets.
+func (r *restore) modeOf(mode uint16) uint32 {
 	if r.opts.SetID {
-		return uint32(e.Mode)
+		return uint32(mode)
 	}
-	return uint32(e.Mode) &^ (unix.S_ISUID | unix.S_ISGID)
+	return uint32(mode) &^ (unix.S_ISUID | unix.S_ISGID)
 }
 
 // differs reports whether what st says is not what e gets.
 func (r *restore) differs(st *stat, e *tree.Entry) bool {
-	return mtimeOf(st) != e.Mtime || e.Type != tree.Symlink && st.Mode&0o7777 != r.modeOf(e) || r.opts.Owner && (st.Uid != e.UID || st.Gid != e.GID)
+	return mtimeOf(st) != e.Mtime || e.Type != tree.Symlink && st.Mode&0o7777 != r.modeOf(e.Mode) || r.opts.Owner && (st.Uid != e.UID || st.Gid != e.GID)
 }
 
 // mask knows redacted ranges in order of their places.

@@ -160,6 +160,33 @@ func (s *searcher) redactString(text string) (string, []tree.Redaction, error) {
 	return string(b), rs, err
 }
 
+// redactXattrs zeroes every value in those of attributes, whose names may hold none.
+func (s *searcher) redactXattrs(xs []tree.Xattr) ([]tree.Xattr, error) {
+	for i := range xs {
+		var err error
+		if s.in(xs[i].Name) {
+			return nil, errSecretName
+		}
+		if xs[i].Value, xs[i].Redactions, err = s.redactString(xs[i].Value); err != nil {
+			return nil, err
+		}
+	}
+	return xs, nil
+}
+
+// finds reports whether the file fd has values exactly where e was redacted.
+func (s *searcher) finds(fd int, e *tree.Entry) bool {
+	if s == nil {
+		return e.Redactions == nil
+	}
+	r := s.reader(&fileReader{fd: fd})
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return false
+	}
+	rs, err := r.found.redactions()
+	return err == nil && sameRedactions(rs, e.Redactions)
+}
+
 // in reports whether text holds a value.
 func (s *searcher) in(text string) (found bool) {
 	if s != nil {

@@ -24,22 +24,24 @@ const (
 	batchBytes = 4 << 20
 )
 
+// syncedFiles is up to how many files are made durable one by one before they
+// replace others. For more than that the file system is synced as a whole.
+const syncedFiles = 64
+
 // stagedFile is where the first name of a file with several was written.
 type stagedFile struct {
 	root *liveRoot
 	rel  string // in the staging directory
 }
 
-// heldDir is an open directory that is closed when the last file in it is done.
+// heldDir is an open directory of a staging directory. When the last file in it is
+// done it gets its metadata, is remembered for the cache, and is closed.
 type heldDir struct {
-	fd   int
-	refs atomic.Int32
-}
-
-func (d *heldDir) release() {
-	if d.refs.Add(-1) == 0 {
-		unix.Close(d.fd)
-	}
+	fd      int
+	refs    atomic.Int32
+	node    tree.Node
+	entry   tree.Entry   // of a directory that is finished here; else without a name
+	entries []tree.Entry // of one that is remembered here
 }
 
 // fileJob is a file to be written into a staging directory.
@@ -60,7 +62,8 @@ type stager struct {
 	jobs   chan []fileJob
 	batch  []fileJob
 	bytes  uint64
-	mu     sync.Mutex // guards out
+	sync   bool       // each file is made durable as it is written
+	mu     sync.Mutex // guards out, metas and learn
 }
 
 // stage fetches everything that will be put in place. An error leaves staging
@@ -69,7 +72,7 @@ func (r *restore) stage() error {
 	if err := r.makeStaging(); err != nil {
 		return err
 	}
-	s := &stager{restore: r, jobs: make(chan []fileJob)}
+	s := &stager{restore: r, jobs: make(chan []fileJob), sync: r.replaces && r.out.Written.Files <= syncedFiles}
 	s.ctx, s.cancel = context.WithCancelCause(r.ctx)
 	defer s.cancel(nil)
 	var wg sync.WaitGroup
@@ -79,18 +82,14 @@ func (r *restore) stage() error {
 				if err := s.write(jobs); err != nil {
 					s.cancel(err)
 				}
-				for _, j := range jobs {
-					j.dir.release()
-				}
+				s.release(jobs)
 			}
 		})
 	}
 	err := s.all()
 	close(s.jobs)
 	wg.Wait()
-	for _, j := range s.batch {
-		j.dir.release()
-	}
+	s.release(s.batch)
 	if cause := context.Cause(s.ctx); cause != nil {
 		return cause
 	}
@@ -158,7 +157,39 @@ func (r *restore) abandon() error {
 	return err
 }
 
+// release is called when jobs are done.
+func (s *stager) release(jobs []fileJob) {
+	for _, j := range jobs {
+		s.drop(j.dir)
+	}
+}
+
+// drop gives up one hold of d, and finishes it with the last one.
+func (s *stager) drop(d *heldDir) {
+	if d.refs.Add(-1) > 0 {
+		return
+	}
+	defer unix.Close(d.fd)
+	if s.ctx.Err() != nil {
+		return
+	}
+	if d.entries != nil {
+		s.remember(d.fd, d.node, d.entries)
+	}
+	if d.entry.Name != "" {
+		if err := s.setMeta(d.fd, ".", d.fd, d.node.Path, &d.entry, true, s.leave); err != nil {
+			s.cancel(err)
+		}
+	}
+}
+
 func (s *stager) all() error {
+	tops := map[*liveRoot]*heldDir{}
+	defer func() {
+		for _, d := range tops {
+			s.drop(d)
+		}
+	}()
 	for i, op := range s.ops {
 		op.staged = strconv.Itoa(i)
 		switch op.entry.Type {
@@ -166,20 +197,19 @@ func (s *stager) all() error {
 			if err := s.do("create", op.path, func() error { return unix.Mkdirat(op.root.stageFD, op.staged, 0o700) }); err != nil {
 				return err
 			}
-			s.metas = append(s.metas, dirMeta{op.target, op.entry})
+			s.later(op.target, &op.entry)
 			if err := s.fill(op); err != nil {
 				return err
 			}
 		default:
-			fd, err := openDir(op.root.stageFD, ".")
-			if err != nil {
-				return err
+			if tops[op.root] == nil {
+				fd, err := openDir(op.root.stageFD, ".")
+				if err != nil {
+					return err
+				}
+				tops[op.root] = hold(fd)
 			}
-			d := &heldDir{fd: fd}
-			d.refs.Store(1)
-			err = s.add(fileJob{op.target, d, op.staged, op.staged, op.entry, op.group})
-			d.release()
-			if err != nil {
+			if err := s.add(fileJob{op.target, tops[op.root], op.staged, op.staged, op.entry, op.group}); err != nil {
 				return err
 			}
 		}
@@ -187,24 +217,35 @@ func (s *stager) all() error {
 	return s.flush()
 }
 
+func hold(fd int) *heldDir {
+	d := &heldDir{fd: fd}
+	d.refs.Store(1)
+	return d
+}
+
 // fill stages what lies in a directory that is not there.
 func (s *stager) fill(op *placing) error {
+	fresh := map[string]tree.Entry{} // directories that are made and not visited yet
 	return tree.Walk(s.ctx, s.src, []tree.Node{tree.NodeOf(op.path, &op.entry)}, func(dir tree.Node, entries []tree.Entry, descend func(*tree.Entry)) error {
 		rel := op.staged + dir.Path[len(op.path):]
 		fd, err := walkDown(op.root.stageFD, rel)
 		if err != nil {
 			return err
 		}
-		held := &heldDir{fd: fd}
-		held.refs.Store(1)
-		defer held.release()
+		held := hold(fd)
+		defer s.drop(held)
+		held.node, held.entry = dir, fresh[dir.Path]
+		delete(fresh, dir.Path)
+		whole := !dir.Page() && s.fresh != nil
 		for i := range entries {
 			e := &entries[i]
 			t := target{op.root, dir.Path + "/" + e.Name}
 			if s.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
+				whole = false
 				continue
 			}
 			if e.Type != tree.Directory {
+				whole = whole && s.groups[t.path] == nil
 				if err := s.add(fileJob{t, held, e.Name, rel + "/" + e.Name, *e, s.groups[t.path]}); err != nil {
 					return err
 				}
@@ -213,11 +254,29 @@ func (s *stager) fill(op *placing) error {
 			if err := s.do("create", t.path, func() error { return unix.Mkdirat(fd, e.Name, 0o700) }); err != nil {
 				return err
 			}
-			s.metas = append(s.metas, dirMeta{t, *e})
+			if !e.Paged && e.Mode&0o500 == 0o500 {
+				fresh[t.path] = *e // it stays open to what fills it when it is finished early
+			} else {
+				s.later(t, e)
+			}
 			descend(e)
+		}
+		if whole {
+			held.entries = entries
+		} else {
+			s.mu.Lock()
+			s.relearn(dir)
+			s.mu.Unlock()
 		}
 		return nil
 	})
+}
+
+// later has the metadata of a directory set when everything is in place.
+func (s *stager) later(t target, e *tree.Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.metas = append(s.metas, dirMeta{t, *e})
 }
 
 func (s *stager) add(j fileJob) error {
@@ -378,7 +437,7 @@ type fileWriter struct {
 func (s *stager) create(j *fileJob) (*fileWriter, error) {
 	w := &fileWriter{s: s, j: j}
 	err := s.do("create", j.path, func() (err error) {
-		w.fd, err = unix.Openat(j.dir.fd, j.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+		w.fd, err = unix.Openat(j.dir.fd, j.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(j.entry.Mode&0o777))
 		return err
 	})
 	if err != nil {
@@ -437,6 +496,9 @@ func (w *fileWriter) end(err error) error {
 	}
 	if err == nil {
 		err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, true, w.s.leave)
+	}
+	if err == nil && w.s.sync {
+		err = w.s.do("sync", w.j.path, func() error { return unix.Fsync(w.fd) })
 	}
 	return errors.Join(err, unix.Close(w.fd))
 }
