@@ -157,6 +157,9 @@ func (c *commit) file(f *FileEdit) error {
 		c.names += c.edit.remove(f.Path)
 		return nil
 	}
+	if err := checkModulesAt(f.Path, f.Mode, f.Content.open); err != nil {
+		return err
+	}
 	switch f.Mode {
 	case object.ModeSubmodule:
 		id, err := object.ParseID(strings.TrimSpace(string(f.Content.head)))

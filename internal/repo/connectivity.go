@@ -34,6 +34,8 @@ func (e *LinkError) Error() string {
 type link struct {
 	id  object.ID
 	typ object.Type
+	// modules says that a tree calls it .gitmodules.
+	modules bool
 }
 
 // Bounds of what the checks of a new pack keep in memory.
@@ -45,6 +47,23 @@ const (
 	maxUnexplained = 1 << 16 // trees and blobs outside the pack, likewise
 	linkLen        = object.Size + 1
 )
+
+// modulesFlag is set in the code of a link whose modules is.
+const modulesFlag = 0x80
+
+// code is what the log has of a link besides its ID.
+func (k link) code() byte {
+	if k.modules {
+		return byte(k.typ) | modulesFlag
+	}
+	return byte(k.typ)
+}
+
+// linkOf reads what the log has of a link.
+func linkOf(b []byte) link {
+	code := b[object.Size]
+	return link{object.ID(b), object.Type(code &^ modulesFlag), code&modulesFlag != 0}
+}
 
 // linkLog records what the objects of a pack name while they are received, in
 // bounded memory. It is not safe for concurrent use; Close must be called.
@@ -69,11 +88,11 @@ func eachLink(t object.Type, data []byte, yield func(link) error) error {
 			return err
 		}
 		for _, p := range parents {
-			if err := yield(link{p, object.Commit}); err != nil {
+			if err := yield(link{id: p, typ: object.Commit}); err != nil {
 				return err
 			}
 		}
-		return yield(link{tree, object.Tree})
+		return yield(link{id: tree, typ: object.Tree})
 	case object.Tree:
 		it := object.TreeEntries(data)
 		for {
@@ -82,7 +101,7 @@ func eachLink(t object.Type, data []byte, yield func(link) error) error {
 				return it.Err()
 			}
 			if typ := e.Mode.Type(); typ != object.Commit {
-				if err := yield(link{e.ID, typ}); err != nil {
+				if err := yield(link{e.ID, typ, typ == object.Blob && object.IsGitmodules(e.Name)}); err != nil {
 					return err
 				}
 			}
@@ -92,7 +111,7 @@ func eachLink(t object.Type, data []byte, yield func(link) error) error {
 		if err != nil {
 			return err
 		}
-		return yield(link{id, typ})
+		return yield(link{id: id, typ: typ})
 	}
 	return nil
 }
@@ -106,7 +125,7 @@ func (l *linkLog) record(k link) error {
 		return nil
 	}
 	*slot = k
-	l.buf = append(append(l.buf, k.id[:]...), byte(k.typ))
+	l.buf = append(append(l.buf, k.id[:]...), k.code())
 	if len(l.buf) < linksInMemory*linkLen {
 		return nil
 	}
@@ -137,13 +156,13 @@ func (l *linkLog) each(yield func(link) error) error {
 			if err != nil {
 				return fmt.Errorf("read scratch file: %w", err)
 			}
-			if err := yield(link{object.ID(b[:]), object.Type(b[object.Size])}); err != nil {
+			if err := yield(linkOf(b[:])); err != nil {
 				return err
 			}
 		}
 	}
 	for b := l.buf; len(b) > 0; b = b[linkLen:] {
-		if err := yield(link{object.ID(b), object.Type(b[object.Size])}); err != nil {
+		if err := yield(linkOf(b)); err != nil {
 			return err
 		}
 	}
@@ -172,12 +191,16 @@ type connection struct {
 	// named marks the positions that some object of the pack names. What is
 	// not marked is reached only if a ref points to it.
 	named []uint64
+	// modules marks likewise the blobs that are called .gitmodules; nil for none.
+	modules []uint64
 	// boundary are the commits and tags outside the pack that it names.
 	boundary map[object.ID]struct{}
 	// unexplained are the trees and blobs outside the pack that it names.
 	unexplained map[object.ID]struct{}
 	// countless says that there were too many to tell whether the pack is exact.
 	countless bool
+	// outsideModules are those of a batch that are called .gitmodules.
+	outsideModules map[object.ID]struct{}
 }
 
 // connect checks a received pack against the repository. The error is a
@@ -188,6 +211,8 @@ func connect(ctx context.Context, v *View, db *odb.DB, index *pack.Index, types 
 		named:       make([]uint64, (index.Count()+63)/64),
 		boundary:    make(map[object.ID]struct{}),
 		unexplained: make(map[object.ID]struct{}),
+
+		outsideModules: make(map[object.ID]struct{}),
 	}
 	outside := make(map[object.ID]object.Type, 64)
 	err := links.each(func(k link) error {
@@ -196,12 +221,18 @@ func connect(ctx context.Context, v *View, db *odb.DB, index *pack.Index, types 
 				return &LinkError{ID: k.id, Want: k.typ}
 			}
 			c.named[pos/64] |= 1 << (pos % 64)
+			if k.modules {
+				c.markModules(pos)
+			}
 			return nil
 		}
 		if t, ok := outside[k.id]; ok && t != k.typ {
 			return &LinkError{ID: k.id, Want: k.typ}
 		}
 		outside[k.id] = k.typ
+		if k.modules {
+			c.outsideModules[k.id] = struct{}{}
+		}
 		if len(outside) < externalBatch {
 			return nil
 		}
@@ -213,11 +244,24 @@ func connect(ctx context.Context, v *View, db *odb.DB, index *pack.Index, types 
 	return c, err
 }
 
+func (c *connection) markModules(pos int) {
+	if c.modules == nil {
+		c.modules = make([]uint64, len(c.named))
+	}
+	c.modules[pos/64] |= 1 << (pos % 64)
+}
+
 // flush checks a batch of objects outside the pack and empties it.
 func (c *connection) flush(ctx context.Context, outside map[object.ID]object.Type) error {
 	if err := requireReachable(ctx, c.view, c.db, outside); err != nil {
 		return err
 	}
+	for id := range c.outsideModules {
+		if err := c.view.engine.checkModules(ctx, c.db, id); err != nil {
+			return err
+		}
+	}
+	clear(c.outsideModules)
 	for id, want := range outside {
 		set, limit := c.boundary, maxBoundary
 		if want == object.Tree || want == object.Blob {

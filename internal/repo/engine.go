@@ -97,6 +97,7 @@ type Engine struct {
 	// histories are lists of commits that somebody is reading page by page.
 	histories *lru.Cache[historyKey, *history]
 	greps     greps
+	modules   *lru.Cache[object.ID, struct{}] // .gitmodules files that are known to be good
 	room      *gitcmd.Room
 	writing
 }
@@ -138,6 +139,7 @@ func New(cfg Config) *Engine {
 		writing: writing{skew: clockSkew, jobs: jobs{folds: newQueue(), repacks: newQueue()}, rings: rings{lru.New[meta.OrgID, knownRing](ringBytes)},
 			signers: signers{lru.New[meta.OrgID, *signature.Signer](signerBytes)}},
 		views:     newViewCache(cfg.CacheBytes),
+		modules:   lru.New[object.ID, struct{}](knownModulesBytes),
 		answers:   lru.New[answerKey, []byte](cfg.AnswerBytes),
 		last:      lru.New[lastKey, lastValue](cfg.CacheBytes / 16),
 		details:   lru.New[FilesQuery, *FileDetails](cfg.CacheBytes / 16),

@@ -188,7 +188,7 @@ func (c *fsck) refs(ctx context.Context) error {
 		}
 		t, err = c.db.Type(ctx, ref.ID)
 		if err == nil {
-			c.roots = append(c.roots, link{ref.ID, t})
+			c.roots = append(c.roots, link{id: ref.ID, typ: t})
 		}
 		return ctx.Err()
 	})

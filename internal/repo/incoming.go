@@ -68,7 +68,10 @@ func (in *incoming) receive(ctx context.Context, e *Engine, v *View, src io.Read
 	if in.conn, err = connect(ctx, v, db, in.index, types, &c.links); err != nil {
 		return err
 	}
-	return in.open(ctx, v, c.commits)
+	if err := in.open(ctx, v, c.commits); err != nil {
+		return err
+	}
+	return in.checkModules(ctx, e)
 }
 
 // stripMax is the size in bytes up to which a completed pack is made without the

@@ -3,6 +3,7 @@ package repo
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
@@ -78,6 +79,15 @@ func (m *merging) fresh(ctx context.Context, v *View, merged *merge.Merged, f *f
 			// A squashed commit does not have the source as its parent.
 			f.exact = f.exact && !m.req.Squash
 			return false, nil
+		case e.Mode.Type() == object.Blob && object.IsGitmodules(e.Name):
+			content := func() (int64, io.ReadCloser, error) {
+				_, size, src, err := merged.Object(ctx, e.ID)
+				return size, src, err
+			}
+			if err := checkModulesAt(string(e.Name), e.Mode.Canonical(), content); err != nil {
+				return false, err
+			}
+			return take(e.ID), nil
 		default:
 			return take(e.ID), nil
 		}

@@ -162,6 +162,10 @@ func (c *patching) apply(ctx context.Context, db *odb.DB, at start, contents *Co
 		if now.Mode == 0 {
 			continue
 		}
+		content := func() (int64, io.ReadCloser, error) { return applied.Content(ctx, now.ID) }
+		if err := checkModulesAt(change.Path, now.Mode, content); err != nil {
+			return err
+		}
 		c.names += c.edit.put(change.Path, leaf{now.Mode, now.ID})
 		if c.names > maxNames {
 			return invalid("the commit changes more than %d files and directories: split it", maxNames)

@@ -29,7 +29,9 @@ const maxTreeName = 4096
 // a digit, and names are at most 4096 bytes.
 //
 // Not checked are what needs other objects (that links lead to objects of the
-// right type) and the content of .gitmodules and .gitattributes blobs.
+// right type), the content of .gitmodules blobs, for which there is
+// CheckGitmodules, and that of .gitattributes blobs, of which Git ignores what it
+// refuses.
 //
 // The error is a *CheckError about the first fault.
 func Check(t Type, data []byte) error {
@@ -209,12 +211,16 @@ const (
 	treeNotSorted
 	duplicateEntries
 	largePathname
+	gitmodulesBlob
+	gitmodulesMissing
 	treeFaults
 )
 
 var treeFaultTexts = [treeFaults]struct{ id, detail string }{
 	badTree:            {"badTree", "it cannot be read"},
 	gitmodulesSymlink:  {"gitmodulesSymlink", "an entry .gitmodules is a symbolic link"},
+	gitmodulesBlob:     {"gitmodulesBlob", "an entry .gitmodules is a directory"},
+	gitmodulesMissing:  {"gitmodulesMissing", "an entry .gitmodules is a submodule"},
 	nullSha1:           {"nullSha1", "an entry has the null object id"},
 	fullPathname:       {"fullPathname", "a name contains a slash"},
 	hasDot:             {"hasDot", `it contains "."`},
@@ -266,8 +272,15 @@ func checkName(e Entry, found *[treeFaults]bool) {
 	if isDotGit(e.Name) {
 		found[hasDotgit] = true
 	}
-	if e.Mode&modeFormat == ModeSymlink && isDotGitmodules(e.Name) {
-		found[gitmodulesSymlink] = true
+	if e.Mode&modeFormat != modeFile && isDotGitmodules(e.Name) {
+		switch e.Mode.Canonical() {
+		case ModeSymlink:
+			found[gitmodulesSymlink] = true
+		case ModeDir:
+			found[gitmodulesBlob] = true
+		default:
+			found[gitmodulesMissing] = true
+		}
 	}
 }
 

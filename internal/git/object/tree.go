@@ -23,7 +23,10 @@ const (
 	ModeDir        Mode = 0o040000
 )
 
-const modeFormat Mode = 0o170000 // the bits that say what an entry is
+const (
+	modeFormat Mode = 0o170000 // the bits that say what an entry is
+	modeFile   Mode = 0o100000
+)
 
 // IsDir reports whether the entry is a tree.
 func (m Mode) IsDir() bool { return m&modeFormat == ModeDir }
@@ -33,7 +36,7 @@ func (m Mode) IsDir() bool { return m&modeFormat == ModeDir }
 // Trees of old programs hold such modes.
 func (m Mode) Canonical() Mode {
 	switch m & modeFormat {
-	case 0o100000:
+	case modeFile:
 		if m&0o100 != 0 {
 			return ModeExecutable
 		}
