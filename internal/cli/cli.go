@@ -18,6 +18,8 @@ import (
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
+	cairn "github.com/cairnstate/cairn/sdk/go"
+	"github.com/cairnstate/cairn/sdk/go/checkpoint"
 )
 
 // version is stamped at build time with -ldflags; else it is the module's.
@@ -113,6 +115,12 @@ func exitCode(err error) int {
 	if _, ok := errors.AsType[*config.UsageError](err); ok {
 		return exitUsage
 	}
+	if _, ok := errors.AsType[*cairn.ConfigError](err); ok {
+		return exitUsage
+	}
+	if code, ok := errors.AsType[checkpoint.Code](err); ok {
+		return checkpointExit(code)
+	}
 	switch p := service.Public(err); p.Status() {
 	case 400:
 		return exitUsage
@@ -127,6 +135,23 @@ func exitCode(err error) int {
 		return exitFailed
 	case 429, 503:
 		return exitBusy
+	}
+	return exitFailed
+}
+
+// checkpointExit is exitCode for errors of checkpoints.
+func checkpointExit(code checkpoint.Code) int {
+	switch code {
+	case checkpoint.ErrHeadConflict, checkpoint.ErrParentMismatch, checkpoint.ErrWriterLost, checkpoint.ErrNotHead:
+		return exitStale
+	case checkpoint.ErrMissingCheckpoint, checkpoint.ErrNotFound, checkpoint.ErrForkSourceNotFound, checkpoint.ErrThreadNotFound:
+		return exitNotFound
+	case checkpoint.ErrDenied:
+		return exitDenied
+	case checkpoint.ErrWriterConflict, checkpoint.ErrLimited, checkpoint.ErrUnavailable:
+		return exitBusy
+	case checkpoint.ErrInvalid, checkpoint.ErrInvalidID, checkpoint.ErrForeignFolder:
+		return exitUsage
 	}
 	return exitFailed
 }
@@ -150,6 +175,7 @@ found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newDev(env), newServe(env), newOrg(env), newRepo(env), newWebhook(env), newToken(env), newURL(env), newCredential(env),
+		newCapture(env), newRestore(env), newWatch(env), newCheckpoint(env), newThread(env),
 		newFsck(env), newAudit(env), newGC(env), newUsage(env), newDoctor(env), newVersion(env),
 	)
 	markUsage(root)

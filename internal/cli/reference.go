@@ -116,6 +116,8 @@ The credentials of a bucket come from ` + "`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCE
 | ` + "`CAIRN_PRIVATE_KEY`" + ` | the org's private key: PEM text, also with \n escapes, or a path (` + "`PIERRE_PRIVATE_KEY`" + ` serves when it is unset) |
 | ` + "`CAIRN_TOKEN`" + ` | a token to use as it is, instead of a key |
 | ` + "`CAIRN_TOKEN_FILE`" + ` | a file with a token, read anew for every request |
+| ` + "`CAIRN_THREAD`" + ` | the thread of checkpoints, where ` + "`--thread`" + ` is not given |
+| ` + "`CAIRN_STATE_DIR`" + ` | where ` + "`capture` and `restore`" + ` remember what directories came from; ` + "`$XDG_STATE_HOME/cairn` or `~/.local/state/cairn`" + ` when unset |
 `)
 	return b.String()
 }

@@ -10,7 +10,7 @@ import (
 // ClientVariables are those that client commands and libraries read, that
 // `cairn dev` tells, and that the tests read.
 var ClientVariables = []string{
-	"CAIRN_URL", "CAIRN_ORG", "CAIRN_TOKEN", "CAIRN_TOKEN_FILE", "CAIRN_PRIVATE_KEY", "CAIRN_PRIVATE_KEY_FILE",
+	"CAIRN_URL", "CAIRN_ORG", "CAIRN_TOKEN", "CAIRN_TOKEN_FILE", "CAIRN_PRIVATE_KEY", "CAIRN_PRIVATE_KEY_FILE", "CAIRN_THREAD", "CAIRN_STATE_DIR",
 	"CAIRN_TLS_URL", "CAIRN_CA_BUNDLE",
 	"CAIRN_BIN", "CAIRN_SEED", "CAIRN_SOAK", "CAIRN_TEST_VERSITYGW",
 }

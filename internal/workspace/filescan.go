@@ -137,7 +137,7 @@ func (d *dirScan) readFile(it *item, path string) (*tree.Entry, error) {
 			return nil, &ChangedError{Path: path}
 		}
 		it.ino = 0
-		if try == attempts {
+		if try == attempts || d.opts.ReadOnce {
 			if !d.opts.MarkMixed {
 				return nil, &ChangedError{Path: path}
 			}

@@ -23,6 +23,7 @@ type ScanOptions struct {
 	Secrets    []Secret
 	AllowShort bool   // take secrets below 6 bytes
 	MarkMixed  bool   // take a file that keeps changing and mark it; else the capture fails
+	ReadOnce   bool   // do not read a file again that changed while it was read
 	Cache      string // path of the stat cache, outside the roots; none if empty
 	Workers    int    // files and directories looked at in parallel; 0 chooses
 }

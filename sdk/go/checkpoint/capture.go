@@ -34,8 +34,10 @@ type CaptureParams struct {
 	// Secrets are zeroed in everything that is stored. Values below 6 bytes are refused unless AllowShortSecrets is set.
 	Secrets           []Secret
 	AllowShortSecrets bool
-	// MarkChanged takes a file that keeps changing while it is read, and marks it; else the capture fails.
+	// MarkChanged takes a file that keeps changing while it is read, and marks it; else the capture fails. A file is read
+	// some times before that, or, with ReadOnce, once.
 	MarkChanged bool
+	ReadOnce    bool
 
 	Label        string // names the checkpoint
 	Run          string // what produced it
@@ -186,7 +188,7 @@ func (c *capture) scan(ctx context.Context) (*workspace.Result, error) {
 	up := newUpload(ctx, c.Blobs, Scope{Thread: c.Thread, Upload: c.upload}, c.Progress)
 	result, err := c.place.scan(up.ctx, workspace.ScanOptions{
 		Roots: c.Roots, Policy: policy, Links: c.Links, Secrets: c.Secrets, AllowShort: c.AllowShortSecrets,
-		MarkMixed: c.MarkChanged, Cache: c.state.cache(),
+		MarkMixed: c.MarkChanged, ReadOnce: c.ReadOnce, Cache: c.state.cache(),
 	}, up)
 	if err != nil {
 		up.abort(err)

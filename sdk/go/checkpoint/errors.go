@@ -24,7 +24,8 @@ const (
 	ErrWriterConflict     Code = "SANDBOX_SNAPSHOT_WRITER_CONFLICT"      // another writer is at work: skip, or try later
 	ErrWriterLost         Code = "SANDBOX_SNAPSHOT_WRITER_LOST"          // the lease expired or another has it
 	ErrCheckpointNotFound Code = "SANDBOX_SNAPSHOT_CHECKPOINT_NOT_FOUND" // the head names a checkpoint that is not there
-	ErrPinned             Code = "checkpoint_pinned"
+	ErrPinned             Code = "checkpoint_pinned"                     // it is not deleted
+	ErrThreadNotFound     Code = "thread_not_found"
 
 	ErrForkSourceNotFound     Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_NOT_FOUND"
 	ErrForkThreadMismatch     Code = "SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH"
@@ -104,6 +105,9 @@ func (e *HeadConflictError) Unwrap() error { return ErrHeadConflict }
 
 // PathReason is a path, which begins with the name of its root, and what became of it.
 type PathReason = workspace.PathReason
+
+// ReasonExcluded is the reason of paths that a policy leaves out.
+const ReasonExcluded = workspace.ReasonExcluded
 
 // UnsupportedEntryError lists every path that a capture cannot keep: links that leave their root, fifos, sockets, devices,
 // and what cannot be read. Nothing was appended.

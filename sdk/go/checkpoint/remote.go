@@ -212,7 +212,7 @@ func (r *Remote) refusal(resp *http.Response, q request) error {
 			}
 		}
 		return missing
-	case !known || e.Code == api.Pinned || len(e.Code) > 8 && e.Code[:8] == "SANDBOX_":
+	case !known || e.Code == api.Pinned || e.Code == api.ThreadMissing || len(e.Code) > 8 && e.Code[:8] == "SANDBOX_":
 		code = Code(e.Code)
 	}
 	return &Error{Code: code, Message: e.Message}

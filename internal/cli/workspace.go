@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	cairn "github.com/cairnstate/cairn/sdk/go"
+	"github.com/cairnstate/cairn/sdk/go/checkpoint"
+	"github.com/cairnstate/cairn/sdk/go/option"
+)
+
+// checkpoints returns the checkpoints of the server that the environment names.
+func checkpoints(env Env) (*checkpoint.Remote, error) {
+	base, err := serverURL(env)
+	if err != nil {
+		return nil, err
+	}
+	opts := []option.ClientOption{option.WithBaseURL(base.String()), option.WithSubject("cairn-cli"), option.WithOrg(first(env.Getenv("CAIRN_ORG"), env.Getenv("PIERRE_ORG")))}
+	var id identity
+	switch key := id.privateKey(env); {
+	case env.Getenv("CAIRN_TOKEN") != "":
+		opts = append(opts, option.WithToken(env.Getenv("CAIRN_TOKEN")))
+	case env.Getenv("CAIRN_TOKEN_FILE") != "":
+		opts = append(opts, option.WithTokenFile(env.Getenv("CAIRN_TOKEN_FILE")))
+	case key != "":
+		opts = append(opts, option.WithPrivateKey(key))
+	default:
+		return nil, usagef("give a token with CAIRN_TOKEN or CAIRN_TOKEN_FILE, or the org's private key with CAIRN_PRIVATE_KEY")
+	}
+	client, err := cairn.NewClient(opts...)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return checkpoint.NewRemote(client), nil
+}
+
+// workspaceFlags say which directories are captured or restored, and how.
+type workspaceFlags struct {
+	thread  string
+	roots   []string
+	policy  string
+	include []string
+	exclude []string
+	secrets []string
+	asJSON  bool
+}
+
+func (w *workspaceFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&w.thread, "thread", "", "the `THREAD` of checkpoints (CAIRN_THREAD)")
+	f.StringArrayVar(&w.roots, "root", nil, "a directory, `[NAME=]DIR`; /workspace when there is none, and NAME is workspace when it is left out")
+	f.StringArrayVar(&w.secrets, "secret-env", nil, "the variable `NAME` holds a secret: its value is stored nowhere, and a restore puts it back")
+	f.BoolVar(&w.asJSON, "json", false, "print one JSON document")
+}
+
+func (w *workspaceFlags) policyFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&w.policy, "policy", "", "default (leaves out .git, node_modules, .env*), full, or a `FILE` in the syntax of gitignore")
+	f.StringArrayVar(&w.include, "include", nil, "only what this `PATTERN` matches, and what lies beneath it")
+	f.StringArrayVar(&w.exclude, "exclude", nil, "leave out what this `PATTERN` matches")
+}
+
+// threadName returns the thread, which has to be given.
+func (w *workspaceFlags) threadName(env Env) (string, error) {
+	if name := first(w.thread, env.Getenv("CAIRN_THREAD")); name != "" {
+		return name, nil
+	}
+	return "", usagef("give the thread with --thread or CAIRN_THREAD")
+}
+
+// rootList reads --root.
+func (w *workspaceFlags) rootList() (roots []checkpoint.Root, err error) {
+	for _, text := range w.roots {
+		r := checkpoint.Root{Path: text}
+		if name, dir, ok := strings.Cut(text, "="); ok && !strings.Contains(name, "/") {
+			r = checkpoint.Root{Name: name, Path: dir}
+			if name == "" {
+				return nil, usagef("--root %q: the name before = is empty", text)
+			}
+		}
+		if r.Path == "" {
+			return nil, usagef("--root %q names no directory", text)
+		}
+		roots = append(roots, r)
+	}
+	if len(roots) == 0 {
+		roots = []checkpoint.Root{{Path: checkpoint.DefaultRootPath}}
+	}
+	return roots, nil
+}
+
+// policyOf reads the policy flags; nil where none is given.
+func (w *workspaceFlags) policyOf(env Env) (*checkpoint.Policy, error) {
+	if w.policy == "" && len(w.include)+len(w.exclude) == 0 {
+		return nil, nil
+	}
+	p := &checkpoint.Policy{Base: first(w.policy, "default"), Include: w.include, Exclude: w.exclude}
+	if p.Base != "default" && p.Base != "full" {
+		b, err := env.ReadFile(p.Base)
+		if err != nil {
+			return nil, usagef("--policy: want default, full, or a file that can be read (%v)", err)
+		}
+		p.Base, p.Rules = "rules", string(b)
+	}
+	return p, nil
+}
+
+// secretList reads the variables of --secret-env.
+func (w *workspaceFlags) secretList(env Env) (secrets []checkpoint.Secret, err error) {
+	for _, name := range w.secrets {
+		value := env.Getenv(name)
+		if value == "" {
+			return nil, usagef("--secret-env %s: the variable is not set", name)
+		}
+		secrets = append(secrets, checkpoint.Secret{Name: name, Value: value})
+	}
+	return secrets, nil
+}
+
+// checkpointRow is a checkpoint as printed.
+func checkpointRow(c *checkpoint.Checkpoint) map[string]any {
+	if c == nil {
+		return nil
+	}
+	row := map[string]any{
+		"id": c.ID, "thread": c.Thread, "parent": nil, "created_at": c.CreatedAt.UTC().Format(time.RFC3339Nano), "reason": c.Reason,
+		"label": nil, "run": nil, "root": nil, "pinned": c.Pinned, "kind": "manifest",
+		"stats": map[string]any{"entries": c.Stats.Entries, "files": c.Stats.Files, "bytes": c.Stats.Bytes},
+	}
+	for name, value := range map[string]string{"parent": c.Parent, "label": c.Label, "run": c.Run} {
+		if value != "" {
+			row[name] = value
+		}
+	}
+	if c.Native() {
+		row["root"], row["kind"] = c.Root.String(), "native"
+	}
+	if c.Git != nil {
+		row["git"] = map[string]string{"repo": c.Git.Repo, "branch": c.Git.Branch, "commit": c.Git.Commit}
+	}
+	if c.From != nil {
+		row["source"] = map[string]string{"thread": c.From.Thread, "checkpoint": c.From.Checkpoint}
+	}
+	return row
+}
+
+// pathRow is a path with what became of it, as printed.
+type pathRow struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func pathRows(l checkpoint.List) []pathRow {
+	rows := make([]pathRow, 0, len(l.Paths))
+	for _, p := range l.Paths {
+		rows = append(rows, pathRow(p))
+	}
+	return rows
+}
+
+func pathNames(l checkpoint.List) []string {
+	names := make([]string, 0, len(l.Paths))
+	for _, p := range l.Paths {
+		names = append(names, p.Path)
+	}
+	return names
+}
+
+// excluded is the reason of paths that were left out because somebody said so.
+const excluded = checkpoint.ReasonExcluded
+
+// leftOut prints what was left out. Paths that a policy excludes are counted,
+// others are named, and make the result a partial one.
+func leftOut(w io.Writer, lists ...checkpoint.List) (partial bool) {
+	byPolicy, named, total := 0, 0, 0
+	for _, l := range lists {
+		total += l.Total
+		for _, p := range l.Paths {
+			if p.Reason == excluded {
+				byPolicy++
+				continue
+			}
+			named++
+			fmt.Fprintf(w, "left out: %q: %s\n", p.Path, p.Reason)
+		}
+	}
+	if byPolicy > 0 {
+		fmt.Fprintf(w, "%d paths are excluded by the policy\n", byPolicy)
+	}
+	if more := total - byPolicy - named; more > 0 {
+		fmt.Fprintf(w, "and %d more\n", more)
+	}
+	return named > 0
+}
+
+// offenders prints every path that a capture was refused for, and how to leave
+// them out.
+func offenders(w io.Writer, e *checkpoint.UnsupportedEntryError) {
+	for _, p := range e.Entries {
+		fmt.Fprintf(w, "cannot be captured: %q: %s\n", p.Path, p.Reason)
+	}
+	fmt.Fprint(w, "to leave them out, add:")
+	for _, x := range slices.Compact(slices.Clone(e.Excludes)) {
+		fmt.Fprintf(w, " --exclude %s", quoteShell(x))
+	}
+	fmt.Fprintln(w)
+}
+
+func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// progress returns a function that shows what was sent, on a terminal only, and
+// one that ends it.
+func progress(env Env) (func(checkpoint.Sent), func()) {
+	f, ok := env.Stderr.(*os.File)
+	if !ok {
+		return nil, func() {}
+	}
+	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		return nil, func() {}
+	}
+	shown := time.Time{}
+	return func(s checkpoint.Sent) {
+			if time.Since(shown) < 200*time.Millisecond {
+				return
+			}
+			shown = time.Now()
+			fmt.Fprintf(f, "\r\x1b[Ksent %d objects, %.1f MiB", s.Objects, float64(s.Bytes)/(1<<20))
+		}, func() {
+			if !shown.IsZero() {
+				fmt.Fprint(f, "\r\x1b[K")
+			}
+		}
+}
+
+// conversation reads a file that holds a JSON list.
+func conversation(env Env, path string) (list []json.RawMessage, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	b, err := env.ReadFile(path)
+	if err != nil {
+		return nil, usagef("--conversation: %v", err)
+	}
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, usagef("--conversation %s: want a JSON list of messages: %v", path, err)
+	}
+	return list, nil
+}
