@@ -163,58 +163,73 @@ func (r *restore) setMetaOf(parent int, name string, m dirMeta) error {
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	return r.setMeta(parent, name, fd, m.path, &m.entry, false, func(path, reason string) { r.out.LeftOut.add(path, reason) })
+	_, err = r.setMeta(parent, name, fd, m.path, &m.entry, false, func(path, reason string) { r.out.LeftOut.add(path, reason) })
+	return err
 }
 
-// setMeta gives name, which fd has open unless it is -1, the metadata of e. made
-// says that it was made just now.
-func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.Entry, made bool, leave func(path, reason string)) error {
-	var st stat
-	var err error
-	if fd >= 0 {
-		if st, err = fstat(fd); err == nil {
-			err = r.setXattrs(fd, path, e, made, leave)
+// setMeta gives name, which fd has open unless it is -1, the metadata of e, and
+// returns what it is then. made says that it was made just now.
+func (r *restore) setMeta(parent int, name string, fd int, path string, e *tree.Entry, made bool, leave func(path, reason string)) (st stat, err error) {
+	look := func() (stat, error) {
+		if fd >= 0 {
+			return fstat(fd)
 		}
-	} else {
-		st, err = lstat(parent, name)
+		return lstat(parent, name)
 	}
-	if err != nil {
-		return err
+	times := func() error {
+		ts := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: e.Mtime.Sec, Nsec: int64(e.Mtime.Nsec)}}
+		return r.do("set the times of", path, func() error { return unix.UtimesNanoAt(parent, name, ts, unix.AT_SYMLINK_NOFOLLOW) })
 	}
-	owned := false
-	if r.opts.Owner && (st.Uid != e.UID || st.Gid != e.GID) {
+	if fd >= 0 {
+		if err := r.setXattrs(fd, path, e, made, leave); err != nil {
+			return st, err
+		}
+	}
+	if made {
+		if err := times(); err != nil {
+			return st, err
+		}
+	}
+	if st, err = look(); err != nil {
+		return st, err
+	}
+	owned := r.opts.Owner && (st.Uid != e.UID || st.Gid != e.GID)
+	if owned {
 		err := r.do("change the owner of", path, func() error {
 			return unix.Fchownat(parent, name, int(e.UID), int(e.GID), unix.AT_SYMLINK_NOFOLLOW)
 		})
 		if errors.Is(err, unix.EPERM) {
 			leave(path, ReasonOwner)
 		} else if err != nil {
-			return err
+			return st, err
 		}
-		owned = true // which drops set-id bits
 	}
-	if e.Type != tree.Symlink {
-		mode := r.modeOf(e.Mode)
-		if mode != uint32(e.Mode) {
-			leave(path, ReasonSetID)
-		}
-		if owned || st.Mode&0o7777 != mode {
-			err := r.do("change the mode of", path, func() error {
-				if fd >= 0 {
-					return unix.Fchmod(fd, mode)
-				}
-				return unix.Fchmodat(parent, name, mode, unix.AT_SYMLINK_NOFOLLOW)
-			})
-			if err != nil {
-				return err
+	mode := r.modeOf(e.Mode)
+	if e.Type != tree.Symlink && mode != uint32(e.Mode) {
+		leave(path, ReasonSetID)
+	}
+	moded := e.Type != tree.Symlink && (owned || st.Mode&0o7777 != mode) // a new owner drops set-id bits
+	if moded {
+		err := r.do("change the mode of", path, func() error {
+			if fd >= 0 {
+				return unix.Fchmod(fd, mode)
 			}
+			return unix.Fchmodat(parent, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+		})
+		if err != nil {
+			return st, err
 		}
 	}
-	if mtimeOf(&st) == e.Mtime {
-		return nil
+	timed := mtimeOf(&st) != e.Mtime
+	if timed {
+		if err := times(); err != nil {
+			return st, err
+		}
 	}
-	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, {Sec: e.Mtime.Sec, Nsec: int64(e.Mtime.Nsec)}}
-	return r.do("set the times of", path, func() error { return unix.UtimesNanoAt(parent, name, times, unix.AT_SYMLINK_NOFOLLOW) })
+	if owned || moded || timed {
+		return look()
+	}
+	return st, nil
 }
 
 // setXattrs makes the attributes of fd those of e. made says that it was made

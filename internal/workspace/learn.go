@@ -38,11 +38,11 @@ func (r *restore) saveCache() error {
 		}
 		defer unix.Close(fd)
 		if dir.Page() {
-			rec := r.record(fd, dir, entries)
+			rec := r.record(fd, dir, entries, nil)
 			pages[dir.Path] = append(pages[dir.Path], page{entries[0].Name, rec})
 			return nil
 		}
-		r.remember(fd, dir, entries)
+		r.remember(fd, dir, entries, nil)
 		return nil
 	})
 	if err != nil {
@@ -82,22 +82,29 @@ func joined(pages []page, index tree.Digest) *recordWriter {
 	return all
 }
 
-// remember adds a directory as it is now to the cache.
-func (r *restore) remember(fd int, dir tree.Node, entries []tree.Entry) {
-	r.fresh.add(dir.Path, r.record(fd, dir, entries))
+// remember adds a directory as it is now to the cache. stats may have what is known
+// of entries.
+func (r *restore) remember(fd int, dir tree.Node, entries []tree.Entry, stats []stat) {
+	r.fresh.add(dir.Path, r.record(fd, dir, entries, stats))
 }
 
 // record is what a capture would learn of a directory, or one page of it, as it is
 // now. A file whose mtime is long ago is trusted however young its ctime: no other
 // process writes during a restore, and a later write changes the mtime.
-func (r *restore) record(fd int, dir tree.Node, entries []tree.Entry) *recordWriter {
+func (r *restore) record(fd int, dir tree.Node, entries []tree.Entry, stats []stat) *recordWriter {
 	trusted := time.Now().Add(-trustAge)
 	rec := &recordWriter{}
 	whole := true
 	var had, enc []byte
 	for i := range entries {
 		e := entries[i]
-		st, err := lstat(fd, e.Name)
+		var st stat
+		var err error
+		if stats != nil && stats[i].Ino != 0 {
+			st = stats[i]
+		} else {
+			st, err = lstat(fd, e.Name)
+		}
 		if err != nil || typeOf(&st) != e.Type {
 			whole = false // it was not restored
 			continue

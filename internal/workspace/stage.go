@@ -42,6 +42,7 @@ type heldDir struct {
 	node    tree.Node
 	entry   tree.Entry   // of a directory that is finished here; else without a name
 	entries []tree.Entry // of one that is remembered here
+	stats   []stat       // what the entries are, zero where that is not known
 }
 
 // fileJob is a file to be written into a staging directory.
@@ -52,6 +53,7 @@ type fileJob struct {
 	rel   string // in the staging directory
 	entry tree.Entry
 	group *group
+	at    int // its place in dir.stats, if that has any
 }
 
 // stager fills the staging directories.
@@ -174,10 +176,10 @@ func (s *stager) drop(d *heldDir) {
 		return
 	}
 	if d.entries != nil {
-		s.remember(d.fd, d.node, d.entries)
+		s.remember(d.fd, d.node, d.entries, d.stats)
 	}
 	if d.entry.Name != "" {
-		if err := s.setMeta(d.fd, ".", d.fd, d.node.Path, &d.entry, true, s.leave); err != nil {
+		if _, err := s.setMeta(d.fd, ".", d.fd, d.node.Path, &d.entry, true, s.leave); err != nil {
 			s.cancel(err)
 		}
 	}
@@ -209,7 +211,7 @@ func (s *stager) all() error {
 				}
 				tops[op.root] = hold(fd)
 			}
-			if err := s.add(fileJob{op.target, tops[op.root], op.staged, op.staged, op.entry, op.group}); err != nil {
+			if err := s.add(fileJob{op.target, tops[op.root], op.staged, op.staged, op.entry, op.group, 0}); err != nil {
 				return err
 			}
 		}
@@ -237,6 +239,9 @@ func (s *stager) fill(op *placing) error {
 		held.node, held.entry = dir, fresh[dir.Path]
 		delete(fresh, dir.Path)
 		whole := !dir.Page() && s.fresh != nil
+		if whole {
+			held.stats = make([]stat, len(entries))
+		}
 		for i := range entries {
 			e := &entries[i]
 			t := target{op.root, dir.Path + "/" + e.Name}
@@ -246,7 +251,7 @@ func (s *stager) fill(op *placing) error {
 			}
 			if e.Type != tree.Directory {
 				whole = whole && s.groups[t.path] == nil
-				if err := s.add(fileJob{t, held, e.Name, rel + "/" + e.Name, *e, s.groups[t.path]}); err != nil {
+				if err := s.add(fileJob{t, held, e.Name, rel + "/" + e.Name, *e, s.groups[t.path], i}); err != nil {
 					return err
 				}
 				continue
@@ -422,7 +427,16 @@ func (s *stager) writeLink(j *fileJob) error {
 	if err := s.do("create", j.path, func() error { return unix.Symlinkat(text, j.dir.fd, j.name) }); err != nil {
 		return err
 	}
-	return s.setMeta(j.dir.fd, j.name, -1, j.path, &j.entry, true, s.leave)
+	st, err := s.setMeta(j.dir.fd, j.name, -1, j.path, &j.entry, true, s.leave)
+	j.is(st)
+	return err
+}
+
+// is notes what the file is now for the record of its directory.
+func (j *fileJob) is(st stat) {
+	if j.dir.stats != nil {
+		j.dir.stats[j.at] = st
+	}
 }
 
 // fileWriter is a file under way.
@@ -495,7 +509,9 @@ func (w *fileWriter) end(err error) error {
 		err = w.s.do("write", w.j.path, func() error { return unix.Ftruncate(w.fd, int64(e.Content.Size)) })
 	}
 	if err == nil {
-		err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, true, w.s.leave)
+		var st stat
+		st, err = w.s.setMeta(w.j.dir.fd, w.j.name, w.fd, w.j.path, e, true, w.s.leave)
+		w.j.is(st)
 	}
 	if err == nil && w.s.sync {
 		err = w.s.do("sync", w.j.path, func() error { return unix.Fsync(w.fd) })
