@@ -14,7 +14,7 @@ interface Suites {
 
 const modules =
   process.env.CAIRN_TANSTACK_SUITES === 'sources'
-    ? ['checkpoint', 'checkpoint-fork'].map((name) => new URL(`../../upstream/testkit/${name}-conformance.ts`, import.meta.url).pathname)
+    ? ['checkpoint', 'checkpoint-fork'].map((name) => new URL(`../../upstream/sandbox/testkit/${name}-conformance.ts`, import.meta.url).pathname)
     : ['@tanstack/ai-sandbox/testkit']
 const suites = Object.assign({}, ...(await Promise.all(modules.map((name) => import(name))))) as Suites
 
