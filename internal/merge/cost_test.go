@@ -37,8 +37,9 @@ func (o *countedObject) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // sized is a repository of some number of objects with two branches that changed a
-// file each, and one file both, in different directories.
-func sized(tb testing.TB, objects int) (w *world, ours, theirs object.ID, read *counting) {
+// file each, and one file both, in different directories. Beside them the root has
+// wide more directories.
+func sized(tb testing.TB, objects, wide int) (w *world, ours, theirs object.ID, read *counting) {
 	tb.Helper()
 	var out bytes.Buffer
 	write := func(branch, from string, files map[string]string) {
@@ -50,6 +51,9 @@ func sized(tb testing.TB, objects int) (w *world, ours, theirs object.ID, read *
 	files := map[string]string{"both/f": "1\n2\n3\n4\n5\n"}
 	for i := range objects {
 		files[fmt.Sprintf("d%d/e%d/f%d", i/2500, i/50%50, i)] = fmt.Sprintf("a file with the number %d\n", i)
+	}
+	for i := range wide {
+		files[fmt.Sprintf("w%d/f", i)] = fmt.Sprint(i)
 	}
 	write("main", "", files)
 	write("ours", "from refs/heads/main\n", map[string]string{"both/f": "one\n2\n3\n4\n5\n", "d0/e0/f0": "ours\n"})
@@ -77,7 +81,7 @@ func sized(tb testing.TB, objects int) (w *world, ours, theirs object.ID, read *
 func TestCost(t *testing.T) {
 	var given, bytes [2]int64
 	for i, objects := range []int{10_000, 100_000} {
-		w, ours, theirs, read := sized(t, objects)
+		w, ours, theirs, read := sized(t, objects, 0)
 		read.bytes.Store(0)
 		m := w.merge(t, ours, theirs)
 		bytes[i] = read.bytes.Load()
@@ -98,17 +102,18 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// BenchmarkMerge merges in repositories of two sizes; the peer is git in a whole
-// repository on a local disk.
+// BenchmarkMerge merges in repositories of two sizes, and with roots of three; the
+// peer is git in a whole repository on a local disk.
 func BenchmarkMerge(b *testing.B) {
-	for _, objects := range []int{10_000, 100_000} {
-		w, ours, theirs, _ := sized(b, objects)
-		b.Run(fmt.Sprintf("cairn/%d", objects), func(b *testing.B) {
+	for _, size := range []struct{ objects, wide int }{{10_000, 0}, {100_000, 0}, {10_000, 1000}, {10_000, 10_000}} {
+		w, ours, theirs, _ := sized(b, size.objects, size.wide)
+		name := fmt.Sprintf("%d+%d", size.objects, size.wide)
+		b.Run("cairn/"+name, func(b *testing.B) {
 			for b.Loop() {
 				w.merge(b, ours, theirs).Close()
 			}
 		})
-		b.Run(fmt.Sprintf("git/%d", objects), func(b *testing.B) {
+		b.Run("git/"+name, func(b *testing.B) {
 			for b.Loop() {
 				w.git.Run("merge-tree", "--write-tree", "ours", "theirs")
 			}
