@@ -209,6 +209,11 @@ func arguments(c Command) ([]string, error) {
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}
+	switch c.Name {
+	case MergeTree, Apply, WriteTree:
+		// What they write is read once, on this machine.
+		args = append(args, "-c", "core.looseCompression=0")
+	}
 	args = append(args, string(c.Name))
 	for _, o := range c.Options {
 		name, _, _ := strings.Cut(o, "=")

@@ -59,7 +59,14 @@ type Task struct {
 	spare   []object.ID
 	bytes   int64
 	missed  int
+
+	// read are trees that Walk has read and git was not given yet.
+	read     map[object.ID][]byte
+	readLeft int64 // bytes
 }
+
+// maxRead bounds in bytes the trees that are kept until git is given them.
+const maxRead = 4 << 20
 
 // made is an object that the repository need not have.
 type made struct {
@@ -80,7 +87,7 @@ func New(db *odb.DB, room *gitcmd.Room, limits Limits) (*Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Task{db: db, dir: dir, limits: limits, named: make(map[object.ID]struct{})}, nil
+	return &Task{db: db, dir: dir, limits: limits, named: make(map[object.ID]struct{}), read: make(map[object.ID][]byte), readLeft: maxRead}, nil
 }
 
 // Close gives the view up.
@@ -116,7 +123,12 @@ func (t *Task) Walk(ctx context.Context, trees []object.ID, visit Visit) error {
 		if err := t.Add(id); err != nil {
 			return nil, err
 		}
-		return t.db.Tree(ctx, id)
+		data, err := t.db.Tree(ctx, id)
+		if size := int64(len(data)); err == nil && size <= t.readLeft && t.read[id] == nil {
+			t.read[id] = data
+			t.readLeft -= size
+		}
+		return data, err
 	}, trees, visit)
 }
 
@@ -277,14 +289,21 @@ func (t *Task) flush(ctx context.Context) error {
 		return err
 	}
 	t.pending, t.made = nil, nil
+	clear(t.read)
+	t.readLeft = maxRead
 	return nil
 }
 
 // copy writes one object of the repository.
 func (t *Task) copy(ctx context.Context, out *pack.Writer, id object.ID) (pack.Written, error) {
-	typ, size, content, err := t.db.Stream(ctx, id)
-	if err != nil {
-		return pack.Written{}, err
+	typ, size, content := object.Tree, int64(0), io.NopCloser(nil)
+	if data, ok := t.read[id]; ok {
+		size, content = int64(len(data)), io.NopCloser(bytes.NewReader(data))
+	} else {
+		var err error
+		if typ, size, content, err = t.db.Stream(ctx, id); err != nil {
+			return pack.Written{}, err
+		}
 	}
 	defer content.Close()
 	if t.bytes += size; t.bytes > t.limits.Bytes {

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
@@ -48,20 +49,25 @@ func (w *walker) level(trees []object.ID, depth int) error {
 	if depth > maxDepth {
 		return &LimitError{What: "directories within each other", Limit: maxDepth}
 	}
-	cursors := make([]cursor, len(trees))
+	data := make([][]byte, len(trees))
 	for i, id := range trees {
 		if id.IsZero() || id == emptyTree {
 			continue
 		}
-		data, err := w.read(w.ctx, id)
-		if err != nil {
+		var err error
+		if data[i], err = w.read(w.ctx, id); err != nil {
 			return err
 		}
-		cursors[i].it = object.TreeEntries(data)
+	}
+	head := sharedHead(data)
+	cursors := make([]cursor, len(trees))
+	for i := range data {
+		cursors[i].it = object.TreeEntries(data[i][head:])
 		cursors[i].next()
 	}
+	tail := sharedTail(data)
 	at := make([]object.Entry, len(trees))
-	for least(cursors, at) {
+	for !onlyShared(cursors, tail) && least(cursors, at) {
 		if equal(at) {
 			continue
 		}
@@ -110,14 +116,73 @@ func (w *walker) entry(at []object.Entry, depth int) error {
 	return w.level(below, depth+1)
 }
 
-// cursor stands at an entry of a tree.
-type cursor struct {
-	it object.TreeIter
-	at object.Entry
-	ok bool
+// sharedHead is how many bytes of whole entries all trees begin with.
+func sharedHead(data [][]byte) int {
+	same := len(data[0])
+	for _, other := range data[1:] {
+		same = min(same, len(other))
+		n := 0
+		for n+chunk <= same && bytes.Equal(data[0][n:n+chunk], other[n:n+chunk]) {
+			n += chunk
+		}
+		for n < same && data[0][n] == other[n] {
+			n++
+		}
+		same = n
+	}
+	it := object.TreeEntries(data[0][:same])
+	for left := same; ; left = it.Left() {
+		if _, ok := it.Next(); !ok {
+			return same - left
+		}
+	}
 }
 
-func (c *cursor) next() { c.at, c.ok = c.it.Next() }
+// sharedTail is how many bytes all trees end with.
+func sharedTail(data [][]byte) int {
+	a := data[0]
+	same := len(a)
+	for _, b := range data[1:] {
+		same = min(same, len(b))
+		n := 0
+		for n+chunk <= same && bytes.Equal(a[len(a)-n-chunk:len(a)-n], b[len(b)-n-chunk:len(b)-n]) {
+			n += chunk
+		}
+		for n < same && a[len(a)-n-1] == b[len(b)-n-1] {
+			n++
+		}
+		same = n
+	}
+	return same
+}
+
+// chunk is how many bytes of trees are compared at once.
+const chunk = 256
+
+// onlyShared reports whether all cursors have come to the same place of what the
+// trees end with.
+func onlyShared(cursors []cursor, tail int) bool {
+	left := cursors[0].left
+	for i := range cursors {
+		if cursors[i].left != left {
+			return false
+		}
+	}
+	return left <= tail
+}
+
+// cursor stands at an entry of a tree.
+type cursor struct {
+	it   object.TreeIter
+	at   object.Entry
+	ok   bool
+	left int // bytes from the entry to the end
+}
+
+func (c *cursor) next() {
+	c.left = c.it.Left()
+	c.at, c.ok = c.it.Next()
+}
 
 // least fills at with the entries that come first in the order of trees, moves
 // their cursors on, and reports whether there was any.

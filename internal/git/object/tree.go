@@ -81,6 +81,9 @@ type TreeIter struct {
 // change meanwhile.
 func TreeEntries(data []byte) TreeIter { return TreeIter{rest: data, size: len(data)} }
 
+// Left returns how many bytes follow.
+func (it *TreeIter) Left() int { return len(it.rest) }
+
 // Next returns the next entry. ok is false at the end, and on an error, which
 // Err then returns.
 func (it *TreeIter) Next() (e Entry, ok bool) {
