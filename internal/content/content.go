@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"runtime"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -84,6 +84,10 @@ type Store struct {
 	due chan meta.OrgID
 	// suspects are packs of which something could not be read.
 	suspects chan packKey
+	deleted  struct {
+		sync.Mutex
+		orgs map[meta.OrgID]struct{} // to be swept
+	}
 }
 
 type objectKey struct {
@@ -123,14 +127,9 @@ func New(cfg Config) *Store {
 	}
 }
 
-// figures count what happened since the start.
-type figures struct {
-	corrupt atomic.Int64
-}
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// CorruptCount returns how many corruptions were met since the start.
-func (s *Store) CorruptCount() int64 { return s.figures.corrupt.Load() }
-
+// checksum is the sum of tables and trailers.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
 // Generation returns a number that changes whenever an object that was present

@@ -42,6 +42,9 @@ func newWorldOn(tb testing.TB, blobs blob.Store, cfg Config) *world {
 func newWorldWith(tb testing.TB, m meta.Store, blobs blob.Store, cfg Config) *world {
 	tb.Helper()
 	cfg.Meta, cfg.Blobs, cfg.Process = m, blobs, "test"
+	if d, ok := blobs.(*deletions); ok {
+		cfg.Begin = d.begin
+	}
 	w := &world{TB: tb, Store: New(cfg), ctx: tb.Context(), meta: m, blobs: blobs}
 	for i, name := range []string{"acme", "other"} {
 		id := meta.OrgID(meta.NewID(time.Now()))

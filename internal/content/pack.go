@@ -90,6 +90,7 @@ type codec struct {
 	enc    *zstd.Encoder
 	dec    *zstd.Decoder
 	sample []byte
+	plain  []byte
 }
 
 var codecs = sync.Pool{New: func() any {

@@ -108,7 +108,7 @@ func (p *packer) finish(ctx context.Context) error {
 	slices.SortFunc(p.records, func(a, b record) int { return a.compare(&b) })
 	tableAt := p.size
 	var tail bytes.Buffer
-	err := writeTable(&tail, []meta.ContentID{p.id}, len(p.records), func(fn func(*record) error) error {
+	_, err := writeTable(&tail, []meta.ContentID{p.id}, func(fn func(*record) error) error {
 		for i := range p.records {
 			if err := fn(&p.records[i]); err != nil {
 				return err

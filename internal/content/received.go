@@ -110,7 +110,7 @@ func (s *Store) addList(ctx context.Context, org meta.OrgID, id string, digests 
 		}
 	}
 	var b bytes.Buffer
-	err = writeTable(&b, nil, len(digests), func(fn func(*record) error) error {
+	_, err = writeTable(&b, nil, func(fn func(*record) error) error {
 		for _, d := range digests {
 			if err := fn(&record{digest: d}); err != nil {
 				return err

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 
@@ -265,7 +264,7 @@ func (s *Store) readSpan(ctx context.Context, sp *span) *readSpan {
 	defer buffers.Put(held)
 	b, err := s.readRange(ctx, sp, held)
 	if err != nil {
-		if !gone(err) {
+		if !corrupt(err) {
 			r.err = err
 			return r
 		}
@@ -300,7 +299,7 @@ func (s *Store) readRange(ctx context.Context, sp *span, held *[]byte) ([]byte, 
 	p := &sp.objects[0]
 	if p.inline != nil {
 		if sp.from+sp.size > int64(len(p.inline)) {
-			return nil, io.ErrUnexpectedEOF
+			return nil, damaged("small pack %s ends before object %s", p.id, p.digest)
 		}
 		return p.inline[sp.from : sp.from+sp.size], nil
 	}
@@ -310,7 +309,7 @@ func (s *Store) readRange(ctx context.Context, sp *span, held *[]byte) ([]byte, 
 	}
 	defer o.Close()
 	if sp.from+sp.size > o.Size() {
-		return nil, io.ErrUnexpectedEOF
+		return nil, damaged("pack %s ends before object %s", p.id, sp.objects[len(sp.objects)-1].digest)
 	}
 	if int64(cap(*held)) < sp.size {
 		*held = make([]byte, sp.size)
@@ -320,10 +319,4 @@ func (s *Store) readRange(ctx context.Context, sp *span, held *[]byte) ([]byte, 
 		return nil, fmt.Errorf("read pack %s: %w", p.id, err)
 	}
 	return b, nil
-}
-
-// gone reports whether an error of reading a pack says that its bytes are not
-// there, rather than that they cannot be read now.
-func gone(err error) bool {
-	return errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrCorrupt) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

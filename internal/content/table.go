@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"slices"
 	"sort"
@@ -33,8 +32,6 @@ const (
 	maxTablePacks   = 1 << 20
 	maxTableRecords = 1<<32 - 1
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // encoding says how an object's bytes are stored in a pack.
 type encoding uint8
@@ -105,53 +102,51 @@ func (l layout) block(i int) (at int64, n int) {
 	return at, min(blockLen, l.records-i*blockLen)
 }
 
-// writeTable writes a table of n records in order. next returns them one after
-// the other, twice: it is called anew for the second time.
-func writeTable(w io.Writer, packs []meta.ContentID, n int, each func(fn func(r *record) error) error) error {
-	l := layout{packs: len(packs), records: n, width: digestSize}
+// writeTable writes a table of the records that each gives, in order. It is asked
+// twice, and gives the same both times. packs is nil for a list of digests.
+func writeTable(w io.Writer, packs []meta.ContentID, each func(fn func(r *record) error) error) (l layout, err error) {
+	l = layout{packs: len(packs), width: digestSize}
 	magic := listMagic
 	if packs != nil {
 		magic, l.width = indexMagic, digestSize+placeSize
 	}
-	if len(packs) > maxTablePacks || int64(n) > maxTableRecords {
-		return fmt.Errorf("a table of %d packs and %d objects is too large", len(packs), n)
-	}
-	head := append(make([]byte, 0, l.head()), magic...)
-	head = append(head, 0, 0, 0, 0)
-	head = binary.BigEndian.AppendUint32(head, uint32(len(packs)))
-	head = binary.BigEndian.AppendUint32(head, uint32(n))
-	for _, id := range packs {
-		head = append(head, id[:]...)
-	}
-	i := 0
-	err := each(func(r *record) error {
-		if i%blockLen == 0 {
-			head = append(head, r.digest[:anchorSize]...)
+	var anchors []byte
+	err = each(func(r *record) error {
+		if l.records%blockLen == 0 {
+			anchors = append(anchors, r.digest[:anchorSize]...)
 		}
-		i++
+		l.records++
 		return nil
 	})
 	if err != nil {
-		return err
+		return l, err
 	}
-	if i != n {
-		return fmt.Errorf("a table of %d objects was given %d", n, i)
+	if l.packs > maxTablePacks || int64(l.records) > maxTableRecords {
+		return l, fmt.Errorf("a table of %d packs and %d objects is too large", l.packs, l.records)
 	}
-	head = binary.BigEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
+	head := append(make([]byte, 0, l.head()), magic...)
+	head = append(head, 0, 0, 0, 0)
+	head = binary.BigEndian.AppendUint32(head, uint32(l.packs))
+	head = binary.BigEndian.AppendUint32(head, uint32(l.records))
+	for _, id := range packs {
+		head = append(head, id[:]...)
+	}
+	head = append(head, anchors...)
+	head = binary.BigEndian.AppendUint32(head, checksum(head))
 	if _, err := w.Write(head); err != nil {
-		return err
+		return l, err
 	}
 	block := make([]byte, 0, blockLen*l.width+sumSize)
-	i = 0
-	return each(func(r *record) error {
+	i := 0
+	return l, each(func(r *record) error {
 		block = append(block, r.digest[:]...)
 		if packs != nil {
 			block = appendPlace(block, &r.place)
 		}
-		if i++; i%blockLen != 0 && i != n {
+		if i++; i%blockLen != 0 && i != l.records {
 			return nil
 		}
-		block = binary.BigEndian.AppendUint32(block, crc32.Checksum(block, castagnoli))
+		block = binary.BigEndian.AppendUint32(block, checksum(block))
 		_, err := w.Write(block)
 		block = block[:0]
 		return err
@@ -222,7 +217,7 @@ func openTable(ctx context.Context, id meta.ContentID, magic string, size int64,
 		return nil, err
 	}
 	body, sum := head[:len(head)-sumSize], binary.BigEndian.Uint32(head[len(head)-sumSize:])
-	if crc32.Checksum(body, castagnoli) != sum {
+	if checksum(body) != sum {
 		return nil, damaged("its head has another sum")
 	}
 	t := &table{layout: l, id: id, read: read, blocks: blocks, ids: make([]meta.ContentID, l.packs)}
@@ -255,7 +250,7 @@ func (t *table) load(ctx context.Context, i int) ([]byte, error) {
 		return nil, err
 	}
 	b, sum := b[:n*t.width], binary.BigEndian.Uint32(b[n*t.width:])
-	if crc32.Checksum(b, castagnoli) != sum {
+	if checksum(b) != sum {
 		return nil, damaged("block %d has another sum", i)
 	}
 	if err := t.check(i, b); err != nil {
@@ -329,31 +324,57 @@ func (t *table) has(ctx context.Context, d tree.Digest) (found bool, err error) 
 	return found, err
 }
 
-// each calls fn with all records in order. It reads each block once and keeps
-// none.
-func (t *table) each(ctx context.Context, fn func(pos int, r *record) error) error {
+// cursor goes through the records of a table in order. It reads each block once
+// and keeps none.
+type cursor struct {
+	table *table
+	block int
+	rest  []byte
+	record
+	pos int // of the record
+}
+
+// walk returns a cursor before the first record.
+func (t *table) walk() *cursor {
 	pass := *t
 	pass.blocks = nil
-	var last record
-	for i := range t.layout.blocks() {
-		b, err := pass.load(ctx, i)
-		if err != nil {
+	return &cursor{table: &pass, pos: -1}
+}
+
+// next goes to the next record and reports whether there is one.
+func (c *cursor) next(ctx context.Context) (bool, error) {
+	if len(c.rest) == 0 {
+		if c.block == c.table.layout.blocks() {
+			return false, nil
+		}
+		var err error
+		if c.rest, err = c.table.load(ctx, c.block); err != nil {
+			return false, err
+		}
+		c.block++
+	}
+	last := c.record
+	c.digest = tree.Digest(c.rest[:digestSize])
+	if c.table.width > digestSize {
+		c.place = placeAt(c.rest[digestSize:c.table.width])
+	}
+	c.rest = c.rest[c.table.width:]
+	if c.pos++; c.pos > 0 && last.compare(&c.record) >= 0 {
+		return false, damaged("record %d is not in order", c.pos)
+	}
+	return true, nil
+}
+
+// each calls fn with all records in order.
+func (t *table) each(ctx context.Context, fn func(pos int, r *record) error) error {
+	c := t.walk()
+	for {
+		ok, err := c.next(ctx)
+		if !ok || err != nil {
 			return err
 		}
-		for k := range len(b) / t.width {
-			rec := b[k*t.width : (k+1)*t.width]
-			r := record{digest: tree.Digest(rec[:digestSize])}
-			if t.width > digestSize {
-				r.place = placeAt(rec[digestSize:])
-			}
-			if (i > 0 || k > 0) && last.compare(&r) >= 0 {
-				return damaged("block %d is not in order", i)
-			}
-			last = r
-			if err := fn(i*blockLen+k, &r); err != nil {
-				return err
-			}
+		if err := fn(c.pos, &c.record); err != nil {
+			return err
 		}
 	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/upstream"
 	"github.com/cairnstate/cairn/internal/webhook"
@@ -28,6 +29,7 @@ func (s *Server) countBackground() {
 	} {
 		s.metrics.Count(c.name, c.help, func() int64 { return c.of(s.storage.Engine.Background()) })
 	}
+	s.countContent()
 	for _, c := range []struct {
 		name, help string
 		gauge      bool
@@ -56,5 +58,33 @@ func (s *Server) countBackground() {
 		{"cairn_sync_seconds_total", "Seconds that syncs took that ended here.", func(f upstream.Figures) int64 { return int64(f.Took.Seconds()) }},
 	} {
 		s.metrics.Count(c.name, c.help, func() int64 { return c.of(s.upstreams.Figures()) })
+	}
+}
+
+// countContent exports what is done to the objects of checkpoints that no request
+// waits for.
+func (s *Server) countContent() {
+	for _, c := range []struct {
+		name, help string
+		gauge      bool
+		of         func(content.Figures) int64
+	}{
+		{"cairn_content_packs_folded_total", "Small packs of checkpoint objects that were put together.", false, func(f content.Figures) int64 { return f.Folded }},
+		{"cairn_content_packs_indexed_total", "Packs of checkpoint objects that got an index file.", false, func(f content.Figures) int64 { return f.Indexed }},
+		{"cairn_content_packs_condemned_total", "Packs of checkpoint objects found to hold much that nothing refers to.", false, func(f content.Figures) int64 { return f.Condemned }},
+		{"cairn_content_packs_rescued_total", "Condemned packs of which something was referred to again, and was copied.", false, func(f content.Figures) int64 { return f.Rescued }},
+		{"cairn_content_packs_removed_total", "Packs of checkpoint objects that sweeps removed.", false, func(f content.Figures) int64 { return f.Swept }},
+		{"cairn_content_removed_bytes_total", "Bytes of packs of checkpoint objects that sweeps removed.", false, func(f content.Figures) int64 { return f.SweptBytes }},
+		{"cairn_content_scrubbed_packs_total", "Packs of checkpoint objects whose bytes were read again.", false, func(f content.Figures) int64 { return f.Scrubbed }},
+		{"cairn_content_scrubbed_bytes_total", "Bytes of checkpoint objects that were read again.", false, func(f content.Figures) int64 { return f.ScrubbedBytes }},
+		{"cairn_content_damaged_objects_total", "Checkpoint objects found not to be whole.", false, func(f content.Figures) int64 { return f.Broken }},
+		{"cairn_content_missing_objects", "Checkpoint objects that something refers to and that are missing, as the last sweeps here found.", true, func(f content.Figures) int64 { return f.Missing }},
+		{"cairn_content_failures_total", "Failures of background work on checkpoint objects; it is tried again.", false, func(f content.Figures) int64 { return f.Failures }},
+	} {
+		export := s.metrics.Count
+		if c.gauge {
+			export = s.metrics.Gauge
+		}
+		export(c.name, c.help, func() int64 { return c.of(s.storage.Content.Figures()) })
 	}
 }

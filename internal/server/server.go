@@ -15,6 +15,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/config"
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/obs"
 	"github.com/cairnstate/cairn/internal/service"
 	"github.com/cairnstate/cairn/internal/upstream"
@@ -71,7 +72,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 	if s.storage, err = OpenStorage(ctx, cfg, UseCache); err != nil {
 		return nil, err
 	}
-	s.metrics.CountCorruption(s.storage.objects.CorruptCount)
+	s.metrics.CountCorruption(func() int64 { return s.storage.objects.CorruptCount() + s.storage.Content.CorruptCount() })
 	endpoints := s.storage.Endpoints()
 	s.webhooks = webhook.New(webhook.Config{
 		Feed: s.storage.Feed, Sender: endpoints.Sender, Process: s.storage.process, Report: s.failed, DisableAfter: cfg.WebhookDisableAfter,
@@ -177,6 +178,7 @@ func (s *Server) Listen() error {
 	s.stopBackground = cancel
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
+	s.background.Go(func() { s.storage.Content.Run(ctx, content.Background{Report: s.failed}) })
 	s.background.Go(func() {
 		s.resealServerKeys(ctx)
 		s.resealWebhooks(ctx)

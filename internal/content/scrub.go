@@ -1,0 +1,202 @@
+package content
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/meta"
+)
+
+// PackError says what is wrong with a pack.
+type PackError struct {
+	Pack    meta.ContentID
+	Objects int // that are not whole; all of them are when the pack cannot be read
+	What    string
+}
+
+func (e *PackError) Error() string { return fmt.Sprintf("pack %s: %s", e.Pack, e.What) }
+
+// pace slows reading down to a number of bytes a second; 0 does not.
+type pace struct {
+	rate  int64
+	began time.Time
+	read  int64
+}
+
+func (p *pace) wait(ctx context.Context, n int64) error {
+	if p.rate == 0 {
+		return context.Cause(ctx)
+	}
+	if p.began.IsZero() {
+		p.began = time.Now()
+	}
+	p.read += n
+	ahead := time.Duration(float64(p.read)/float64(p.rate)*float64(time.Second)) - time.Since(p.began)
+	if ahead <= 0 {
+		return context.Cause(ctx)
+	}
+	timer := time.NewTimer(ahead)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// examine reads all of a pack and returns its objects, those that are whole and
+// those that are not, or a *PackError when nothing of it can be used.
+func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (whole, broken []found, err error) {
+	all, err := s.contents(ctx, row)
+	if corrupt(err) {
+		return nil, nil, &PackError{row.ID, int(row.Objects), err.Error()}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.frame(ctx, row); err != nil {
+		if !corrupt(err) {
+			return nil, nil, err
+		}
+		broken = all[:0:0] // its objects may be whole all the same
+	}
+	for start := 0; start < len(all); {
+		end, size := start, int64(0)
+		for end < len(all) && (size == 0 || size+int64(all[end].length) <= spanBytes) {
+			size += int64(all[end].length)
+			end++
+		}
+		bad, err := s.copyObjects(ctx, nil, all[start:end])
+		if err != nil {
+			return nil, nil, err
+		}
+		ill := make(map[uint32]bool, len(bad))
+		for i := range bad {
+			ill[bad[i].offset] = true
+		}
+		for _, f := range all[start:end] {
+			if !ill[f.offset] {
+				whole = append(whole, f)
+			}
+		}
+		broken = append(broken, bad...)
+		if err := p.wait(ctx, size); err != nil {
+			return nil, nil, err
+		}
+		start = end
+	}
+	return whole, broken, nil
+}
+
+// frame checks what is around the objects of a pack: its header and its trailer.
+func (s *Store) frame(ctx context.Context, row *meta.ContentPack) error {
+	first, last := make([]byte, packHeader), make([]byte, packTrailer)
+	if row.Key == "" {
+		data, err := s.cfg.Meta.ContentData(ctx, row.Org, row.ID)
+		if err != nil {
+			return fmt.Errorf("read small pack %s: %w", row.ID, err)
+		}
+		if int64(len(data)) != row.Bytes {
+			return damaged("small pack %s has %d bytes", row.ID, len(data))
+		}
+		copy(first, data)
+		copy(last, data[len(data)-packTrailer:])
+	} else {
+		o, err := blob.MustOpen(ctx, s.cfg.Packs, blob.Key(row.Key), row.Bytes)
+		if err != nil {
+			return err
+		}
+		defer o.Close()
+		if err := readFull(o, first, 0); err != nil {
+			return err
+		}
+		if err := readFull(o, last, row.Bytes-packTrailer); err != nil {
+			return err
+		}
+	}
+	if at, err := parseTrailer(last, row.Bytes); err != nil || at != row.TableAt || !bytes.Equal(first, header()) {
+		return damaged("pack %s has another header or trailer", row.ID)
+	}
+	return nil
+}
+
+// Scrubbed says what was found when a pack was read.
+type Scrubbed struct {
+	Pack    meta.ContentID
+	Objects int
+	Bytes   int64
+	// Broken counts objects that are not whole. Then the others were copied and the
+	// pack is damaged: what was broken counts as missing, until it is sent again.
+	Broken int
+	Err    error // what is wrong, a *PackError
+}
+
+// scrub reads a pack and notes that it is whole. When it is not, twice, what is
+// whole moves to another pack, and it becomes damaged.
+func (s *Store) scrub(ctx context.Context, org meta.OrgID, id meta.ContentID, p *pace) (res Scrubbed, err error) {
+	ctx, done, err := s.cfg.Begin(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	res.Pack = id
+	row, ok, err := s.row(ctx, org, id)
+	if !ok || err != nil || row.State == meta.ContentDamaged {
+		return res, err
+	}
+	whole, broken, err := s.examine(ctx, row, p)
+	if err != nil || len(broken) > 0 {
+		// What was wrong may have been the way here.
+		s.blocks.Remove(blockKey{id, 0})
+		s.tables.Remove(id)
+		if err != nil && !unusable(err) {
+			return res, err
+		}
+		whole, broken, err = s.examine(ctx, row, p)
+	}
+	res.Objects, res.Bytes, res.Broken = len(whole)+len(broken), row.Bytes, len(broken)
+	switch {
+	case unusable(err):
+		res.Err, res.Objects, res.Broken = err, int(row.Objects), int(row.Objects)
+	case err != nil:
+		return res, err
+	case len(broken) > 0:
+		res.Err = &PackError{id, len(broken), fmt.Sprintf("%d of its %d objects are not whole, %s is the first", len(broken), res.Objects, broken[0].digest)}
+	default:
+		if now, ok, err := s.row(ctx, org, id); !ok || err != nil || now.State == meta.ContentDamaged {
+			return res, err
+		}
+		return res, s.apply(ctx, org, &meta.ContentChange{Checked: []meta.ContentID{id}})
+	}
+	// It may have been removed while it was read.
+	if _, ok, err := s.row(ctx, org, id); !ok || err != nil {
+		res.Err, res.Broken = nil, 0
+		return res, err
+	}
+	s.figures.corrupt.Add(1)
+	return res, s.setDamaged(ctx, row, whole)
+}
+
+// unusable reports whether err says that nothing of a pack can be used.
+func unusable(err error) bool {
+	var e *PackError
+	return errors.As(err, &e)
+}
+
+// setDamaged copies what is whole and lets the pack count as damaged.
+func (s *Store) setDamaged(ctx context.Context, row *meta.ContentPack, whole []found) error {
+	to := &packer{store: s}
+	defer to.abort(ctx)
+	if _, err := s.copyObjects(ctx, to, whole); err != nil {
+		return err
+	}
+	_, err := s.replace(ctx, row.Org, to, meta.ContentChange{
+		SetPacks: []meta.ContentPackState{{ID: row.ID, From: row.State, To: meta.ContentDamaged}},
+	})
+	return err
+}
