@@ -93,7 +93,7 @@ func Scan(ctx context.Context, o ScanOptions, sink Sink) (*Result, error) {
 	}
 	var root tree.Digest
 	if err == nil {
-		root, err = s.finish(t)
+		root, err = s.finish(t, s.groups())
 	}
 	if err == nil && s.fresh != nil {
 		err = s.fresh.finish()
@@ -214,8 +214,8 @@ func (s *scan) roots() (*tree.Tree, error) {
 }
 
 // finish puts the table of links and the root.
-func (s *scan) finish(t *tree.Tree) (root tree.Digest, err error) {
-	if groups := s.groups(); len(groups) > 0 {
+func (s *scan) finish(t *tree.Tree, groups [][]string) (root tree.Digest, err error) {
+	if len(groups) > 0 {
 		b, err := tree.EncodeLinks(groups)
 		if err != nil {
 			return root, err

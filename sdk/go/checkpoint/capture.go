@@ -110,7 +110,7 @@ func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
 	return &Captured{
 		Checkpoint: appended.Checkpoint, Unchanged: appended.Unchanged, LeftOut: result.LeftOut, Mixed: result.Mixed,
 		Read: Stats(result.Read), Sent: c.sent,
-	}, result.SaveCache()
+	}, result.saveCache()
 }
 
 // capture is one run.
@@ -180,7 +180,7 @@ func withDefaults(roots []Root) []Root {
 }
 
 // scan reads the roots and sends what is missing.
-func (c *capture) scan(ctx context.Context) (*workspace.Result, error) {
+func (c *capture) scan(ctx context.Context) (*scanned, error) {
 	policy := Policy{Base: ignore.Default}
 	if c.Policy != nil {
 		policy = *c.Policy
@@ -216,7 +216,7 @@ func scanError(err error) error {
 }
 
 // append makes what was read the head.
-func (c *capture) append(ctx context.Context, result *workspace.Result) (*Appended, error) {
+func (c *capture) append(ctx context.Context, result *scanned) (*Appended, error) {
 	a := Append{
 		Checkpoint: Checkpoint{
 			ID: newID(), Thread: c.Thread, Label: c.redact.String(c.Label), Run: c.redact.String(c.Run), Root: result.Root,

@@ -13,17 +13,27 @@ import (
 
 // place is where roots are.
 type place interface {
-	scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*workspace.Result, error)
+	scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*scanned, error)
 	restore(ctx context.Context, o workspace.RestoreOptions, src tree.Source, root tree.Digest) (*workspace.Restored, error)
 	// look reports whether there is a directory at path, and whether it has no entries.
 	look(ctx context.Context, path string) (exists, empty bool, err error)
 }
 
+// scanned is a finished walk. Once the store has confirmed its objects, saveCache keeps what it learned for the next one.
+type scanned struct {
+	*workspace.Result
+	saveCache func() error
+}
+
 // here is this machine.
 type here struct{}
 
-func (here) scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*workspace.Result, error) {
-	return workspace.Scan(ctx, o, sink)
+func (here) scan(ctx context.Context, o workspace.ScanOptions, sink workspace.Sink) (*scanned, error) {
+	r, err := workspace.Scan(ctx, o, sink)
+	if err != nil {
+		return nil, err
+	}
+	return &scanned{r, r.SaveCache}, nil
 }
 
 func (here) restore(ctx context.Context, o workspace.RestoreOptions, src tree.Source, root tree.Digest) (*workspace.Restored, error) {
@@ -35,7 +45,10 @@ func placeOf(h Handle) (place, string, error) {
 	if h == nil {
 		return here{}, "", nil
 	}
-	return nil, "", nil
+	if h.ID() == "" {
+		return nil, "", errorf(ErrInvalid, "the handle has no id")
+	}
+	return &away{shell{h}}, h.ID(), nil
 }
 
 // placeError says which errors are about a root itself.
