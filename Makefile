@@ -34,7 +34,7 @@ bench: build ## measure beside git http-backend; JSON in bench/results
 	$(GO) run ./bench $(BENCH)
 
 soak:      ## long runs: crashes, faults, concurrency
-	CAIRN_SOAK=1 $(GO) test -count=1 -timeout 4h -run 'Soak|Crash|Hostile|Random|Generated|Histor|Power|Fault|Model|Linear|LikeGit|EqualsGit|Races|Isolation|OneChange|TakesAsLong' ./internal/... ./tests/...
+	CAIRN_SOAK=1 $(GO) test -count=1 -timeout 4h -run 'Soak|Crash|Hostile|Random|Generated|Histor|Power|Fault|Model|Linear|LikeGit|EqualsGit|Races|Isolation|OneChange|TakesAsLong|Busy' ./internal/... ./tests/...
 
 fuzz:      ## every fuzz target for FUZZTIME
 	tests/fuzz.sh $(FUZZTIME)

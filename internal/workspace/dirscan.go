@@ -45,6 +45,11 @@ type dirScan struct {
 	same  int // how many entries were those of had; -1: some were not
 	rest  record
 	build tree.Builder
+
+	names     []string        // all that were listed
+	families  map[string]bool // databases that are read with what is beside them
+	databases map[string]database
+	recalled  map[string]cached // the entries of had, where they are looked for out of order
 }
 
 // item is one entry of a batch.
@@ -54,6 +59,8 @@ type item struct {
 	enc    []byte // empty: it is left out
 	counts tree.Summary
 	ino    uint64 // 0: not to be trusted
+	beside string // the database that it is read with
+	marked bool   // it is of no use without more
 }
 
 // run returns the entry of the directory. It is not kept if only what an include
@@ -68,19 +75,17 @@ func (d *dirScan) run(name string, st *stat) (e tree.Entry, kept bool) {
 		d.fault(d.path, err)
 		return e, false
 	}
-	names, err := list(d.fd)
-	if err != nil {
+	if d.names, err = list(d.fd); err != nil {
 		d.fault(d.path, err)
 		return e, false
 	}
 	d.begin()
-	for len(names) > 0 && d.ctx.Err() == nil {
-		n := min(batchSize, len(names))
-		if err := d.batch(names[:n]); err != nil {
+	for rest := d.names; len(rest) > 0 && d.ctx.Err() == nil; {
+		n := min(batchSize, len(rest))
+		if rest, err = d.batch(rest[:n], rest[n:]); err != nil {
 			d.fail(err)
 			return e, false
 		}
-		names = names[n:]
 	}
 	if d.ctx.Err() != nil {
 		return e, false
@@ -159,8 +164,9 @@ func (d *dirScan) finish() (dir tree.Digest, paged bool, err error) {
 	return dir, paged, err
 }
 
-// batch looks at some entries in parallel and adds them in order.
-func (d *dirScan) batch(names []string) error {
+// batch looks at some entries in parallel and adds them in order. It returns the
+// names that follow them.
+func (d *dirScan) batch(names, rest []string) ([]string, error) {
 	trusted := time.Now().Add(-trustAge)
 	items := make([]item, len(names))
 	var wg sync.WaitGroup
@@ -171,13 +177,22 @@ func (d *dirScan) batch(names []string) error {
 	}
 	wg.Wait()
 	for i := range items {
+		if it := &items[i]; it.beside != "" && !d.take(it) { // the database is gone
+			d.file(it, d.path+"/"+it.name, trusted, &wg)
+		}
+	}
+	wg.Wait()
+	if len(d.databases) > 0 {
+		items, rest = d.besides(items, rest)
+	}
+	for i := range items {
 		if it := &items[i]; len(it.enc) > 0 {
 			if err := d.add(it); err != nil {
-				return err
+				return nil, err
 			}
 		}
 	}
-	return nil
+	return rest, nil
 }
 
 // look decides on one entry and starts what must be read.
@@ -209,8 +224,28 @@ func (d *dirScan) look(it *item, trusted time.Time, wg *sync.WaitGroup) {
 	case tree.Symlink:
 		d.link(it, path, trusted)
 	case tree.File:
-		d.file(it, path, trusted, wg)
+		d.lookFile(it, path, trusted, wg)
 	}
+}
+
+// lookFile parts databases and what is beside them from other files.
+func (d *dirScan) lookFile(it *item, path string, trusted time.Time, wg *sync.WaitGroup) {
+	if base, ok := besideOf(it.name); ok {
+		if d.families[base] {
+			it.beside = base
+			return
+		}
+		if d.take(it) {
+			return
+		}
+	}
+	if d.family(it) {
+		if d.families == nil {
+			d.families = map[string]bool{}
+		}
+		d.families[it.name] = true
+	}
+	d.file(it, path, trusted, wg)
 }
 
 // objection returns why no tree can hold the entry.

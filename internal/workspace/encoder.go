@@ -19,17 +19,7 @@ func NewEncoder(ctx context.Context, secrets []Secret, allowShort bool, sink Sin
 
 // Contents puts what r gives, with secrets zeroed, and says where they were.
 func (e *Encoder) Contents(r io.Reader) (tree.Content, []tree.Redaction, error) {
-	if e.scan.secrets == nil {
-		c, err := e.scan.store(r)
-		return c, nil, err
-	}
-	clean := e.scan.secrets.reader(r)
-	c, err := e.scan.store(clean)
-	if err != nil {
-		return c, nil, err
-	}
-	rs, err := clean.found.redactions()
-	return c, rs, err
+	return e.scan.contents(r, true)
 }
 
 // Target returns the target of a link with secrets zeroed, and where they were.

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -31,7 +32,7 @@ func (d *dirScan) file(it *item, path string, trusted time.Time, wg *sync.WaitGr
 		l = d.linkOf(&it.st)
 	}
 	it.ino = trust(&it.st, trusted)
-	if d.known(it) {
+	if !d.families[it.name] && d.known(it) {
 		d.join(l, path)
 		return
 	}
@@ -123,6 +124,9 @@ func (d *dirScan) readShared(l *linkedFile, it *item, path string) (*tree.Entry,
 func (d *dirScan) readFile(it *item, path string) (*tree.Entry, error) {
 	for try := 1; ; try++ {
 		e, after, err := d.readOnce(it)
+		if errors.Is(err, errDatabase) {
+			return d.readDatabase(it, path)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -205,6 +209,9 @@ func (d *dirScan) readSmall(fd int, e *tree.Entry, size int) (uint64, error) {
 		return 0, err
 	}
 	b := (*buf)[:n]
+	if strings.HasPrefix(string(b[:min(n, len(databaseMagic))]), databaseMagic) {
+		return 0, errDatabase
+	}
 	if e.Redactions, err = d.secrets.redact(b); err != nil {
 		return 0, err
 	}
@@ -216,24 +223,36 @@ func (d *dirScan) readSmall(fd int, e *tree.Entry, size int) (uint64, error) {
 	return uint64(n), d.put(tree.Chunk, sum, b)
 }
 
-func (d *dirScan) readLarge(fd int, e *tree.Entry) (uint64, error) {
-	var r io.Reader = &fileReader{fd: fd}
-	if d.secrets != nil {
-		red := d.secrets.reader(r)
-		c, err := d.store(red)
-		if err == nil {
-			e.Redactions, err = red.found.redactions()
-		}
-		e.Content = c
-		return c.Size, err
+func (d *dirScan) readLarge(fd int, e *tree.Entry) (read uint64, err error) {
+	var head [len(databaseMagic)]byte
+	if _, err := io.ReadFull(&fileReader{fd: fd}, head[:]); err == nil && string(head[:]) == databaseMagic {
+		return 0, errDatabase
 	}
-	c, err := d.store(r)
-	e.Content = c
-	return c.Size, err
+	e.Content, e.Redactions, err = d.contents(&fileReader{fd: fd}, true)
+	return e.Content.Size, err
+}
+
+// contents takes what r gives with secrets zeroed. It is put or only summed.
+func (s *scan) contents(r io.Reader, put bool) (tree.Content, []tree.Redaction, error) {
+	if s.secrets == nil {
+		c, err := s.store(r, put)
+		return c, nil, err
+	}
+	clean := s.secrets.reader(r)
+	c, err := s.store(clean, put)
+	if err != nil {
+		return c, nil, err
+	}
+	rs, err := clean.found.redactions()
+	return c, rs, err
 }
 
 // store puts what r gives as chunks, and their recipe if there are several.
-func (s *scan) store(r io.Reader) (c tree.Content, err error) {
+func (s *scan) store(r io.Reader, put bool) (c tree.Content, err error) {
+	send := s.put
+	if !put {
+		send = func(tree.Kind, tree.Digest, []byte) error { return context.Cause(s.ctx) }
+	}
 	whole := sha256.New()
 	var parts []tree.Part
 	err = chunk.Split(r, func(b []byte) error {
@@ -241,7 +260,7 @@ func (s *scan) store(r io.Reader) (c tree.Content, err error) {
 		parts = append(parts, p)
 		c.Size += p.Length
 		_, _ = whole.Write(b)
-		return s.put(tree.Chunk, p.Digest, b)
+		return send(tree.Chunk, p.Digest, b)
 	})
 	if err != nil || len(parts) == 0 {
 		return c, err
@@ -253,7 +272,7 @@ func (s *scan) store(r io.Reader) (c tree.Content, err error) {
 			return c, err
 		}
 		c.Digest, c.Chunked, c.Sum = tree.Sum(b), true, tree.Digest(whole.Sum(nil))
-		return c, s.put(tree.Recipe, c.Digest, b)
+		return c, send(tree.Recipe, c.Digest, b)
 	}
 	return c, nil
 }

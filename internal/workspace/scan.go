@@ -220,7 +220,7 @@ func (s *scan) finish(t *tree.Tree, groups [][]string) (root tree.Digest, err er
 		if err != nil {
 			return root, err
 		}
-		if t.Links, err = s.store(strings.NewReader(string(b))); err != nil {
+		if t.Links, err = s.store(strings.NewReader(string(b)), true); err != nil {
 			return root, err
 		}
 	}

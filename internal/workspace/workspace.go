@@ -49,6 +49,7 @@ const (
 	ReasonAttributes  = "its attributes are too large"
 	ReasonRedactions  = "a secret is there too often"
 	ReasonChanged     = "it kept changing while it was read"
+	ReasonLog         = "the log of a database without a part: a secret in it is zeroed, or a policy leaves it out"
 	ReasonRedacted    = "a secret in it was not given"
 	ReasonOwner       = "its owner was not restored"
 	ReasonSetID       = "its set-id bits were dropped"
