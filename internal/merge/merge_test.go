@@ -130,8 +130,56 @@ func (w *world) renamed(tb testing.TB, m *merge.Merged, s merge.Side, ours, thei
 	return object.Hash(typ, m.Relabel(text, ours.String(), theirs.String()))
 }
 
+// kinds counts what there was to merge: what git says that it met, by its own
+// short names, and how files differ between a merge base and a side.
+type kinds map[string]int
+
+// mustMeet are the kinds that histories have to lead to.
+var mustMeet = []string{
+	"Auto-merging", "CONFLICT (contents)", "CONFLICT (binary)", "CONFLICT (modify/delete)", "CONFLICT (rename/delete)", "CONFLICT (rename/rename)",
+	"CONFLICT (file/directory)", "CONFLICT (distinct modes)", "CONFLICT (directory rename suggested)", "CONFLICT (submodule not initialized)",
+	"renamed", "mode changed", "submodule changed", "binary changed", "type changed",
+}
+
+// missing are those of mustMeet that were not counted.
+func (k kinds) missing() []string {
+	return slices.DeleteFunc(slices.Clone(mustMeet), func(kind string) bool { return k[kind] > 0 })
+}
+
+// met counts what git says of a merge: after an empty field, for each message the
+// number of its paths, the paths, the kind and the text.
+func (k kinds) met(messages string) {
+	parts := strings.Split(messages, "\x00")
+	for len(parts) > 1 {
+		var n int
+		fmt.Sscan(parts[0], &n)
+		k[parts[1+n]]++
+		parts = parts[3+n:]
+	}
+}
+
+// differ counts how files differ between two commits.
+func (k kinds) differ(g *repotest.Git, base, side object.ID) {
+	for line := range strings.Lines(g.Run("diff-tree", "-r", "-M", "--numstat", "--raw", base.String(), side.String())) {
+		f := strings.Fields(line)
+		switch {
+		case f[0] == "-":
+			k["binary changed"]++
+		case !strings.HasPrefix(line, ":"):
+		case strings.HasPrefix(f[4], "R"):
+			k["renamed"]++
+		case f[4] == "T":
+			k["type changed"]++
+		case f[4] == "M" && f[1] == "160000":
+			k["submodule changed"]++
+		case f[4] == "M" && f[0] != ":"+f[1]:
+			k["mode changed"]++
+		}
+	}
+}
+
 // oracle merges with git in the whole repository.
-func (w *world) oracle(tb testing.TB, ours, theirs object.ID) outcome {
+func (w *world) oracle(tb testing.TB, ours, theirs object.ID, met kinds) outcome {
 	tb.Helper()
 	out, err := w.git.Try(nil, "merge-tree", "--write-tree", "-z", "--messages", "--allow-unrelated-histories", ours.String(), theirs.String())
 	if err != nil && strings.Contains(err.Error(), "signal: aborted") {
@@ -141,6 +189,7 @@ func (w *world) oracle(tb testing.TB, ours, theirs object.ID) outcome {
 		tb.Fatal(err)
 	}
 	head, messages, _ := strings.Cut(string(out), "\x00\x00")
+	met.met(messages)
 	lines := strings.Split(strings.TrimSuffix(head, "\x00"), "\x00")
 	var o outcome
 	if err == nil {
@@ -175,10 +224,10 @@ func (w *world) oracle(tb testing.TB, ours, theirs object.ID) outcome {
 
 // compare merges both ways and reports whether git was started, the result has
 // conflicts, and git missed an object.
-func (w *world) compare(tb testing.TB, ours, theirs object.ID) (started, conflicted, missed bool) {
+func (w *world) compare(tb testing.TB, ours, theirs object.ID, met kinds) (started, conflicted, missed bool) {
 	tb.Helper()
 	got, given, misses := w.cairn(tb, ours, theirs)
-	want := w.oracle(tb, ours, theirs)
+	want := w.oracle(tb, ours, theirs, met)
 	if got.tree != want.tree || !slices.Equal(got.conflicts, want.conflicts) {
 		tb.Errorf("merge %s and %s:\ngot  %s %q\nwant %s %q", ours, theirs, got.tree, got.conflicts, want.tree, want.conflicts)
 	}
@@ -192,7 +241,9 @@ func TestLikeGit(t *testing.T) {
 	if testkit.Soaking() {
 		rounds, pairs = 20, 400
 	}
-	for round := range rounds {
+	met := kinds{}
+	// Chance may leave a kind out of a round, but not out of ten more.
+	for round := 0; round < rounds || round < rounds+10 && len(met.missing()) > 0; round++ {
 		g := repotest.History(t, seed+uint64(round), 150)
 		if round%2 == 1 {
 			g = renames(t, seed+uint64(round), 150)
@@ -207,10 +258,14 @@ func TestLikeGit(t *testing.T) {
 					return // a fast-forward, which is not this package's
 				}
 			}
-			started, conflicted, missed := w.compare(t, ours, theirs)
+			started, conflicted, missed := w.compare(t, ours, theirs, met)
 			bases, err := w.graph.MergeBases(ctx, ours, theirs)
 			if err != nil {
 				t.Fatal(err)
+			}
+			for _, base := range bases {
+				met.differ(g, base, ours)
+				met.differ(g, base, theirs)
 			}
 			count.all++
 			for n, yes := range map[*int]bool{
@@ -234,5 +289,9 @@ func TestLikeGit(t *testing.T) {
 		if count.all < pairs/4 || count.conflicted == 0 || count.started == count.conflicted {
 			t.Errorf("the merges are too few or too alike: %+v", count)
 		}
+	}
+	t.Logf("met %v", met)
+	if missing := met.missing(); len(missing) > 0 {
+		t.Errorf("no merge met %q", missing)
 	}
 }
