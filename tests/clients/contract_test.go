@@ -61,11 +61,14 @@ func contract(t *testing.T, program *exec.Cmd) {
 	host := upstream(t)
 	s := harness.Serve(t, harness.Options{TLS: true, Args: []string{"--allow-host", host, "--upstream-plain", host}})
 	limited := harness.Serve(t, harness.Options{Args: []string{"--rate-limit", "1"}})
+	small := narrow(t)
 	rsaKey, edKey := keys(t)
 	ca := filepath.Join(filepath.Dir(s.Bundle()), "ca.pem")
 	program.Dir = t.TempDir()
 	program.Env = slices.Concat(harness.GitEnv(program.Dir), published(t, s), []string{
 		"LIMITED_API_BASE_URL=" + limited.URL, "LIMITED_PRIVATE_KEY=" + privateKey(t, limited),
+		"NARROW_API_BASE_URL=" + small.URL, "NARROW_PRIVATE_KEY=" + privateKey(t, small),
+		"FAULTY_URL=" + faulty(t).URL,
 		"RSA_PRIVATE_KEY=" + register(t, s, rsaKey), "ED25519_PRIVATE_KEY=" + register(t, s, edKey),
 		"UPSTREAM_HOST=" + host,
 		"SSL_CERT_FILE=" + ca, "GIT_SSL_CAINFO=" + ca, // alone, because every process reads it

@@ -7,7 +7,7 @@ import { commits } from './contract/commits.mjs';
 import { reading } from './contract/reading.mjs';
 import { refs } from './contract/refs.mjs';
 import { repos } from './contract/repos.mjs';
-import { api, fixture, fresh, holder, limited, store, stranger, update } from './contract/world.mjs';
+import { api, faulty, fixture, fresh, holder, limited, once, proxied, store, stranger, update } from './contract/world.mjs';
 
 const rows = { ...client, ...repos, ...reading, ...refs, ...commits };
 
@@ -27,7 +27,7 @@ function everyMethod() {
 
 // general are the failures of every method that asks about a repository.
 function general(row) {
-  const labels = { 401: 'unauthorized', 403: 'forbidden', 404: 'not_found', 429: 'unavailable' };
+  const labels = { 401: 'unauthorized', 403: 'forbidden', 404: 'not_found', 429: 'unavailable', 500: 'internal', 503: 'unavailable' };
   const refused = (status) => (row.kind === 'update' ? update(labels[status]) : api(status));
   const as = async (scopes, exp) => {
     const { repo } = await fixture();
@@ -52,6 +52,9 @@ function general(row) {
       await store.deleteRepo({ id: repo.id });
       return row.call(repo);
     }],
+    'the server fails': [refused(500), () => once(() => row.call(faulty(500).repo({ id: 'x' })))],
+    'the server cannot now': [refused(503), () => once(() => row.call(faulty(503).repo({ id: 'x' })))],
+    'a proxy says so': [row.proxied ?? proxied(502), () => once(() => row.call(faulty(502).repo({ id: 'x' })))],
   };
 }
 

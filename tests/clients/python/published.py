@@ -17,7 +17,7 @@ from contract.commits import COMMITS
 from contract.reading import READING
 from contract.refs import REFS
 from contract.repos import REPOS
-from contract.world import LIMITED, STORE, STRANGER, fixture, fresh, holder
+from contract.world import LIMITED, STORE, STRANGER, asked, faulty, fixture, fresh, holder, proxied
 
 ROWS = {**CLIENT, **REPOS, **READING, **REFS, **COMMITS}
 
@@ -37,7 +37,7 @@ def every_method():
 
 def general(row):
     """The failures of every method that asks about a repository."""
-    by_code = {401: "unauthorized", 403: "forbidden", 404: "not_found", 429: "unavailable"}
+    by_code = {401: "unauthorized", 403: "forbidden", 404: "not_found", 429: "unavailable", 500: "internal", 503: "unavailable"}
 
     def expect(code):
         return row.kind(by_code[code]) if row.kind.__name__ == "update" else row.kind(code)
@@ -68,7 +68,22 @@ def general(row):
         await STORE.delete_repo(id=repo.id)
         await row.call(repo)
 
+    def failing(code):
+        """One request: the client leaves it to its caller to ask again."""
+
+        async def run():
+            before = asked()
+            try:
+                await row.call(faulty(code).repo(id="x"))
+            finally:
+                assert asked() - before == 1
+
+        return run
+
     return {
+        "the server fails": (expect(500), failing(500)),
+        "the server cannot now": (expect(503), failing(503)),
+        "a proxy says so": (row.proxied or (row.kind("unavailable") if row.kind.__name__ == "update" else proxied(row.kind)), failing(502)),
         "an unknown key": (expect(401), by(STRANGER)),
         "an expired token": (expect(401), by(None, scopes=["git:read", "git:write"], exp=int(time.time()) - 3600)),
         "the scope is missing": (expect(403), by(None, scopes=["org:read"])),

@@ -1,7 +1,7 @@
 // Commits in every form.
 import assert from 'node:assert/strict';
-import { OP_VERIFY_SIG } from '@pierre/storage';
-import { author, closed, fixture, fresh, history, nobody, plain, sha, stranger, update, zero } from './world.mjs';
+import { OP_VERIFY_SIG, RefUpdateError } from '@pierre/storage';
+import { author, closed, fixture, fresh, history, narrow, noise, nobody, plain, sha, stranger, update, zero } from './world.mjs';
 
 const begin = (repo, options = {}) => repo.createCommit({ targetBranch: 'main', commitMessage: 'Change', author, ...options });
 const text = async (repo, path, options) => (await repo.getFileStream({ path, ...options })).text();
@@ -31,6 +31,15 @@ index 0000000000000000000000000000000000000000..ce013625030ba8dba906f756967f9e9c
 `;
 const apply = (repo, options = {}) => repo.createCommitFromDiff({ targetBranch: 'main', commitMessage: 'Apply', author, diff: patch, ...options });
 const restore = (repo, options) => repo.restoreCommit({ targetBranch: 'main', author, ...options });
+
+// over is a quota that has no room: the status is the server's word, which the client knows or not.
+const over = (reason, status, message) => (err) => {
+  assert.ok(err instanceof RefUpdateError, err?.stack);
+  assert.deepEqual([err.reason, err.status], [reason, status]);
+  assert.match(err.message, message);
+  return true;
+};
+const adding = (line) => `diff --git a/large b/large\nnew file mode 100644\n--- /dev/null\n+++ b/large\n@@ -0,0 +1 @@\n+${line}\n`;
 
 export const commits = {
   'Repo.createCommit': {
@@ -141,6 +150,7 @@ export const commits = {
   'CommitBuilder.send': {
     kind: 'update',
     call: (repo) => begin(repo).addFileFromString('x', 'x').send(),
+    proxied: update('failed', /502 Bad Gateway/),
     works: {
       async 'the first commit'() {
         const done = await begin(await fresh()).addFileFromString('a', 'a').send();
@@ -179,6 +189,8 @@ export const commits = {
       'a policy': [update('forbidden', /denied by policy/), async () => begin((await fixture()).repo, { refPolicies: closed }).addFileFromString('x', 'x').send()],
       'a policy that wants signatures': [update('forbidden'), async () => begin((await fixture()).repo, { refPolicies: [{ pattern: 'main', ops: [OP_VERIFY_SIG] }] }).addFileFromString('x', 'x').send()],
       'an unknown key, with much to send': [update('unauthorized'), async () => begin(stranger.repo({ id: (await fixture()).repo.id })).addFile('large', new Uint8Array(20 << 20)).send()],
+      'more than all that there may be': [over('unknown', 'payload_too_large', /65536 bytes/), () => begin(narrow.repo({ id: 'narrow' })).addFile('large', noise(100)).send()],
+      'more than there is room for': [over('failed', 'failed', /65536 bytes/), () => begin(narrow.repo({ id: 'narrow' })).addFile('large', noise(40)).send()],
       'twice': [plain(/reused/), async () => {
         const builder = begin(await fresh()).addFileFromString('a', 'a');
         await builder.send();
@@ -189,6 +201,7 @@ export const commits = {
   'Repo.createCommitFromDiff': {
     kind: 'update',
     call: (repo) => apply(repo),
+    proxied: update('failed', /502 Bad Gateway/),
     works: {
       async 'a patch'() {
         const { repo, tip } = await history();
@@ -222,11 +235,13 @@ export const commits = {
       'a path in .git': [update('invalid'), async () => apply((await fixture()).repo, { diff: patch.replaceAll('added.txt', '.git/x') })],
       'a policy': [update('forbidden', /denied by policy/), async () => apply((await fixture()).repo, { refPolicies: closed })],
       'no message': [plain(/required/), async () => apply((await fixture()).repo, { commitMessage: '' })],
+      'more than there is room for': [over('failed', 'failed', /65536 bytes/), () => apply(narrow.repo({ id: 'narrow' }), { diff: adding(noise(30).toString('hex')) })],
     },
   },
   'Repo.restoreCommit': {
     kind: 'update',
     call: (repo) => restore(repo, { targetCommitSha: nobody }),
+    proxied: (err) => err instanceof SyntaxError, // it reads the answer as JSON, whatever that is
     works: {
       async 'a new commit with the old tree'() {
         const { repo, first, tip } = await history();

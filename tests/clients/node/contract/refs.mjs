@@ -1,6 +1,6 @@
 // Branches, tags, notes and merges.
 import assert from 'node:assert/strict';
-import { api, author, closed, commit, fixture, forward, fresh, history, names, nobody, pages, plain, sha, update } from './world.mjs';
+import { api, author, closed, commit, fixture, forward, fresh, history, names, narrow, noise, nobody, pages, plain, quota, sha, update } from './world.mjs';
 
 // conflict makes two branches that change one line differently.
 async function conflict() {
@@ -167,6 +167,7 @@ export const refs = {
       'no note': [api(404), async () => (await fixture()).repo.getNote({ sha: (await fixture()).tip })],
       'an unknown object': [api(404), async () => (await fixture()).repo.getNote({ sha: nobody })],
       'a ref elsewhere': [api(400), async () => (await fixture()).repo.getNote({ sha: 'main', ref: 'refs/heads/main' })],
+      'a custom ref where there are none': [api(400, /custom notes refs are not enabled/), () => narrow.repo({ id: 'narrow' }).getNote({ sha: 'main', ref: 'reviews' })],
       'no object': [plain(/required/), async () => (await fixture()).repo.getNote({ sha: '' })],
     },
   },
@@ -203,12 +204,19 @@ export const refs = {
       }],
       'an unknown object': [api(404), async () => (await fixture()).repo.createNote({ sha: nobody, note: 'x' })],
       'a bad guard': [api(400), async () => (await fixture()).repo.createNote({ sha: (await fixture()).tip, note: 'x', expectedRefSha: 'abc' })],
+      'a custom ref where there are none': [api(400, /custom notes refs are not enabled/), () => narrow.repo({ id: 'narrow' }).createNote({ sha: 'main', note: 'x', ref: 'reviews' })],
+      'more than there is room for': [quota(507, api), () => narrow.repo({ id: 'narrow' }).createNote({ sha: 'main', note: noise(30).toString('hex') })],
       'a blank note': [plain(/required/), async () => (await fixture()).repo.createNote({ sha: nobody, note: ' ' })],
     },
   },
   'Repo.appendNote': {
     call: (repo) => repo.appendNote({ sha: nobody, note: 'x' }),
     works: {
+      async 'where there are no custom refs'() {
+        const repo = narrow.repo({ id: 'narrow' });
+        for (const ref of ['commits', 'refs/notes/commits']) assert.equal((await repo.appendNote({ sha: 'main', note: 'x', ref })).targetRef, 'refs/notes/commits');
+        assert.equal((await repo.getNote({ sha: 'main' })).note, 'x\n\nx');
+      },
       async 'to nothing, and to a note'() {
         const { repo, tip } = await history();
         const one = await repo.appendNote({ sha: tip, note: 'one' });
@@ -221,6 +229,7 @@ export const refs = {
       'the ref moved': [update('precondition_failed'), async () => (await history()).repo.appendNote({ sha: 'main', note: 'y', expectedRefSha: nobody })],
       'a policy': [update('forbidden', /denied by policy/), async () => (await fixture()).repo.appendNote({ sha: (await fixture()).tip, note: 'x', refPolicies: closed })],
       'an unknown object': [api(404), async () => (await fixture()).repo.appendNote({ sha: nobody, note: 'x' })],
+      'a custom ref where there are none': [api(400, /custom notes refs are not enabled/), () => narrow.repo({ id: 'narrow' }).appendNote({ sha: 'main', note: 'x', ref: 'reviews' })],
       'a blank note': [plain(/required/), async () => (await fixture()).repo.appendNote({ sha: nobody, note: '' })],
     },
   },
@@ -247,6 +256,7 @@ export const refs = {
         await repo.createNote({ sha: tip, note: 'x' });
         return repo.deleteNote({ sha: tip, refPolicies: closed });
       }],
+      'a custom ref where there are none': [api(400, /custom notes refs are not enabled/), () => narrow.repo({ id: 'narrow' }).deleteNote({ sha: 'main', ref: 'refs/notes/reviews' })],
       'no object': [plain(/required/), async () => (await fixture()).repo.deleteNote({ sha: '' })],
     },
   },

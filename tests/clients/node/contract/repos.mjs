@@ -1,7 +1,7 @@
 // Repositories, their upstreams and credentials.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { api, commit, fixture, fresh, history, holder, names, nobody, pages, plain, closed, store, stranger, until } from './world.mjs';
+import { api, commit, fixture, fresh, history, holder, names, narrow, nobody, pages, plain, quota, closed, store, stranger, until } from './world.mjs';
 
 const upstream = { provider: 'gitea', owner: 'team', name: 'app', upstreamHost: process.env.UPSTREAM_HOST, defaultBranch: 'trunk' };
 const follow = () => fresh({ baseRepo: upstream });
@@ -46,6 +46,7 @@ export const repos = {
       },
     },
     fails: {
+      'one too many': [quota(507, api), () => narrow.createRepo()],
       'the name is taken': [plain(/already exists/), async () => store.createRepo({ id: (await fixture()).repo.id })],
       'the name was deleted': [plain(/already exists/), async () => {
         const { id } = await fresh();

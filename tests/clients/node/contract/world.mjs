@@ -1,7 +1,7 @@
 // What the rows of the contract stand on: clients with good and bad credentials, a repository to read, and what the
 // published client must throw.
 import assert from 'node:assert/strict';
-import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { generateKeyPairSync, randomBytes, randomUUID } from 'node:crypto';
 import { SignJWT, importPKCS8 } from 'jose';
 import { ApiError, GitStorage, OP_NO_FORCE_PUSH, OP_NO_PUSH, RefUpdateError } from '@pierre/storage';
 
@@ -21,6 +21,24 @@ export const stranger = new GitStorage({ key: pair.privateKey.export({ type: 'pk
 
 // limited asks a server that answers one request a second.
 export const limited = new GitStorage({ key: process.env.LIMITED_PRIVATE_KEY, name: 'acme', apiBaseUrl: process.env.LIMITED_API_BASE_URL });
+
+// narrow asks a server that has room for 24 KiB more and for no other repository, and no custom notes refs.
+export const narrow = new GitStorage({ key: process.env.NARROW_PRIVATE_KEY, name: 'acme', apiBaseUrl: process.env.NARROW_API_BASE_URL });
+export const noise = (kib) => randomBytes(kib << 10);
+
+// faulty asks a server, or a proxy before one, that answers everything with a status.
+export const faulty = (status) => new GitStorage({ key, name: 'acme', apiBaseUrl: `${process.env.FAULTY_URL}/${status}` });
+const asked = async () => Number(await (await fetch(`${process.env.FAULTY_URL}/asked`)).text());
+
+// once makes a call that asks one time: the client leaves it to its caller to ask again.
+export async function once(call) {
+  const before = await asked();
+  try {
+    return await call();
+  } finally {
+    assert.equal(await asked() - before, 1);
+  }
+}
 
 // holder is a client that sends one token for everything.
 export async function holder(claims) {
@@ -50,6 +68,20 @@ export const update = (reason, message) => (err) => {
   assert.equal(err.status, reason);
   assert.ok(err.message.trim());
   if (message) assert.match(err.message, message);
+  return true;
+};
+export const quota = (status, check) => (err) => {
+  check(status)(err);
+  const { code, limit, used, needed } = err.body;
+  assert.deepEqual([code, limit], [status === 413 ? 'payload_too_large' : 'quota_exceeded', limit]);
+  assert.ok(limit > 0 && used >= 0 && needed > 0, JSON.stringify(err.body));
+  return true;
+};
+// proxied is an answer that is no JSON: its text is the message.
+export const proxied = (status) => (err) => {
+  assert.ok(err instanceof ApiError, `${err?.name}: ${err?.stack}`);
+  assert.equal(err.status, status);
+  if (err.method !== 'HEAD') assert.match(err.message, /502 Bad Gateway/);
   return true;
 };
 export const plain = (message) => (err) => {

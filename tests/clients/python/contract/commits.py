@@ -6,7 +6,7 @@ from pierre_storage import OP_VERIFY_SIG
 from pierre_storage.types import GitFileMode
 
 from .reading import content, text
-from .world import AUTHOR, BOT, CLOSED, NOBODY, STRANGER, ZERO, RefUpdateError, Row, commit, fixture, fresh, history, is_sha, moved, names, plain, update
+from .world import AUTHOR, BOT, CLOSED, NARROW, NOBODY, STRANGER, ZERO, RefUpdateError, Row, commit, fixture, fresh, history, is_sha, moved, names, noise, over, plain, update
 
 
 def begin(repo, **options):
@@ -204,6 +204,13 @@ async def restored():
 
 
 BAD_PATHS = (".git/config", "a/../b", "a//b", ".GIT/x", "git~1/x", "a\0b")
+def narrowly(kib):
+    async def run():
+        await begin(NARROW.repo(id="narrow")).add_file("large", noise(kib)).send()
+
+    return run
+
+
 COMMITS = {
     "Repo.create_commit": Row({"every option": create_commit}, {
         "no branch": (plain("target_branch is required"), building(target_branch=" ")),
@@ -234,6 +241,8 @@ COMMITS = {
         "a policy": (update("forbidden", "denied by policy"), sending(ref_policies=CLOSED)),
         "a policy that wants signatures": (update("forbidden"), sending(ref_policies=[{"pattern": "main", "ops": [OP_VERIFY_SIG]}])),
         "an unknown key, with much to send": (update("unauthorized"), much),
+        "more than all that there may be": (over("payload_too_large", "payload_too_large", "65536 bytes"), narrowly(100)),
+        "more than there is room for": (over("failed", "failed", "65536 bytes"), narrowly(40)),
         "twice": (plain("reused"), send_twice),
     }, call=lambda repo: begin(repo).add_file("x", "x").send(), kind=update),
     "Repo.create_commit_from_diff": Row({"a patch, upon a base": from_diff, "what get_commit_diff gives": from_commit_diff}, {

@@ -2,7 +2,7 @@
 
 from .reading import asks
 from .repos import UPSTREAM
-from .world import AUTHOR, BOT, CLOSED, FORWARD, NOBODY, Row, commit, fixture, fresh, history, is_sha, moved, names, pages, plain, status, update, worded
+from .world import AUTHOR, BOT, CLOSED, FORWARD, NARROW, NOBODY, Row, commit, fixture, fresh, history, is_sha, moved, names, noise, pages, plain, quota, status, update, worded
 
 
 async def branches():
@@ -220,6 +220,13 @@ def merging(**options):
     return asks("merge", **{"source_branch": "feature", "target_branch": "main", "strategy": "merge", **options})
 
 
+def narrowly(method, **options):
+    async def run():
+        await getattr(NARROW.repo(id="narrow"), method)(**options)
+
+    return run
+
+
 REFS = {
     "Repo.list_branches": Row({"normal and ephemeral, by pages": branches}, {
         "before its first sync": (status(409, "sync in progress"), syncing),
@@ -263,12 +270,15 @@ REFS = {
         "a full name": (plain("refs/"), asks("delete_tag", name="refs/tags/v1")),
     }, call=lambda repo: repo.delete_tag(name="x"), kind=worded),
     "Repo.get_note": Row({"of a commit, under any ref": get_note}, {
+        "a custom ref where there are none": (status(400, "custom notes refs are not enabled"), narrowly("get_note", sha="main", ref="reviews")),
         "no note": (status(404), asks("get_note", sha="main")),
         "an unknown object": (status(404), asks("get_note", sha=NOBODY)),
         "a ref elsewhere": (status(400), asks("get_note", sha="main", ref="refs/heads/main")),
         "no object": (plain("required"), asks("get_note", sha="")),
     }, call=lambda repo: repo.get_note(sha="main")),
     "Repo.create_note": Row({"with its result": create_note}, {
+        "more than there is room for": (quota(507, worded), narrowly("create_note", sha="main", note=noise(30).hex())),
+        "a custom ref where there are none": (worded(400, "custom notes refs are not enabled"), narrowly("create_note", sha="main", note="x", ref="reviews")),
         "a note is there": (update("conflict"), note_there),
         "the ref moved": (moved, upon_note("create_note", lambda h: h.first, note="y", expected_ref_sha=NOBODY)),
         "a policy": (update("forbidden", "denied by policy"), note_denied),
@@ -277,12 +287,14 @@ REFS = {
         "a blank note": (plain("required"), asks("create_note", sha=NOBODY, note=" ")),
     }, call=lambda repo: repo.create_note(sha=NOBODY, note="x"), kind=worded),
     "Repo.append_note": Row({"to nothing, and to a note": append_note}, {
+        "a custom ref where there are none": (worded(400, "custom notes refs are not enabled"), narrowly("append_note", sha="main", note="x", ref="reviews")),
         "the ref moved": (moved, upon_note("append_note", note="y", expected_ref_sha=NOBODY)),
         "a policy": (update("forbidden", "denied by policy"), upon_note("append_note", note="y", ref_policies=CLOSED)),
         "an unknown object": (worded(404), asks("append_note", sha=NOBODY, note="x")),
         "a blank note": (plain("required"), asks("append_note", sha=NOBODY, note="")),
     }, call=lambda repo: repo.append_note(sha=NOBODY, note="x"), kind=worded),
     "Repo.delete_note": Row({"and it is gone": delete_note}, {
+        "a custom ref where there are none": (worded(400, "custom notes refs are not enabled"), narrowly("delete_note", sha="main", ref="reviews")),
         "no note": (worded(404), no_note),
         "the ref moved": (moved, upon_note("delete_note", expected_ref_sha=NOBODY)),
         "a policy": (update("forbidden", "denied by policy"), upon_note("delete_note", ref_policies=CLOSED)),

@@ -3,7 +3,7 @@
 import os
 import uuid
 
-from .world import CLOSED, NOBODY, STORE, STRANGER, Row, api, commit, fixture, fresh, history, holder, names, pages, plain, until
+from .world import CLOSED, NARROW, NOBODY, STORE, STRANGER, Row, api, commit, fixture, fresh, history, holder, names, pages, plain, quota, until
 
 UPSTREAM = {"provider": "gitea", "owner": "team", "name": "app", "upstream_host": os.environ["UPSTREAM_HOST"], "default_branch": "trunk"}
 
@@ -184,6 +184,7 @@ REPOS = {
             "the name is taken": (api(409, "already exists", own=True), taken),
             "the name was deleted": (api(409, "already exists", own=True), deleted_name),
             "a bad name": (api(400), calls(STORE.create_repo, id="a//b")),
+            "one too many": (quota(507, api), calls(NARROW.create_repo)),
             "a bad default branch": (api(400), calls(fresh, default_branch="a..b")),
             "a fork of nothing": (api(404), calls(fresh, base_repo={"id": "team/absent"})),
             "a fork of an unknown branch": (api(404), forked_ref),
@@ -232,5 +233,5 @@ REPOS = {
     "Repo.pull_upstream": Row(
         {"asks for a sync": pull},
         {"no upstream": (sync_fails(400), pull_nothing), "a policy": (sync_fails(403, "denied by policy"), pull_denied)},
-        call=lambda repo: repo.pull_upstream(), kind=sync_fails),
+        call=lambda repo: repo.pull_upstream(), kind=sync_fails, proxied=sync_fails(502)),
 }

@@ -34,6 +34,23 @@ STRANGER = GitStorage({
 LIMITED = GitStorage({"key": os.environ["LIMITED_PRIVATE_KEY"], "name": "acme", "api_base_url": os.environ["LIMITED_API_BASE_URL"]})
 
 
+# NARROW asks a server that has room for 24 KiB more and for no other repository, and no custom notes refs.
+NARROW = GitStorage({"key": os.environ["NARROW_PRIVATE_KEY"], "name": "acme", "api_base_url": os.environ["NARROW_API_BASE_URL"]})
+
+
+def noise(kib):
+    return os.urandom(kib << 10)
+
+
+def faulty(code):
+    """A client of a server, or of a proxy before one, that answers everything with a status."""
+    return GitStorage({"key": KEY, "name": "acme", "api_base_url": f"{os.environ['FAULTY_URL']}/{code}"})
+
+
+def asked():
+    return int(httpx.get(f"{os.environ['FAULTY_URL']}/asked").text)
+
+
 def is_sha(text):
     return re.fullmatch("[0-9a-f]{40}", text) is not None
 
@@ -86,6 +103,38 @@ def update(reason, pattern=""):
         assert type(err) is RefUpdateError, repr(err)
         assert err.reason == reason and err.status == reason, (err.reason, err.status, err.message)
         assert err.message and re.search(pattern, err.message), err.message
+
+    return check
+
+
+def over(reason, word, pattern=""):
+    """A quota that has no room: the server's word, which the client knows or not."""
+
+    def check(err):
+        assert type(err) is RefUpdateError, repr(err)
+        assert (err.reason, err.status) == (reason, word), (err.reason, err.status, err.message)
+        assert re.search(pattern, err.message), err.message
+
+    return check
+
+
+def quota(code, kind):
+    def check(err):
+        kind(code)(err)
+        body = err.response.json()
+        assert body["code"] == "quota_exceeded" and body["limit"] > 0 and body["used"] >= 0 and body["needed"] > 0, body
+
+    return check
+
+
+def proxied(kind):
+    """An answer that is no JSON."""
+
+    def check(err):
+        if kind is status:
+            assert isinstance(err, httpx.HTTPStatusError) and err.response.status_code == 502, repr(err)
+            return
+        assert type(err) is ApiError and err.status_code == 502 and err.message, repr(err)
 
     return check
 
@@ -176,5 +225,5 @@ async def until(check):
 class Row:
     """What is asked of one method. call makes its general failures."""
 
-    def __init__(self, works, fails=None, call=None, kind=status):
-        self.works, self.fails, self.call, self.kind = works, fails or {}, call, kind
+    def __init__(self, works, fails=None, call=None, kind=status, proxied=None):
+        self.works, self.fails, self.call, self.kind, self.proxied = works, fails or {}, call, kind, proxied
