@@ -84,7 +84,7 @@ type Writer struct {
 // upload holds. ExpectedHead is required, unless Onto says "head".
 type AppendCheckpoint struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	ID     string `json:"id,omitempty"` // the server makes one when absent
 	Root   string `json:"root"`         // digest of the root object
 	Upload string `json:"upload,omitempty"`
@@ -123,7 +123,7 @@ type AppendedCheckpoint struct {
 // AppendManifest appends a checkpoint in the form of TanStack AI.
 type AppendManifest struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Checkpoint has id, threadId, parentCheckpointId, createdAt, reason, files,
 	// conversation, artifacts and what else the application keeps there.
 	Checkpoint json.RawMessage `json:"checkpoint"`
@@ -148,7 +148,7 @@ type ManifestWriter struct {
 // one time by the bytes of their ids.
 type ListCheckpoints struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	Order  string `query:"order"` // asc, or desc, which is the default
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit"` // 1 to 1000, 100 when absent; with manifests at most 100
@@ -170,7 +170,7 @@ type CheckpointPage struct {
 // GetCheckpoint asks for one checkpoint.
 type GetCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 	// Manifests adds manifest, conversation and artifacts.
 	Manifests bool `query:"manifests"`
 }
@@ -179,7 +179,7 @@ type GetCheckpoint struct {
 // paths, name by name.
 type ListEntries struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID     string `path:"checkpoint"`
+	ID     string `path:"checkpoint" json:"-"`
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit"` // 1 to 10000, 1000 when absent
 	// Path is a directory; only what lies beneath it is listed. A path begins with
@@ -230,13 +230,13 @@ type Entry struct {
 type GetCheckpointFile struct {
 	// ID is the id of the checkpoint, as one escaped segment. The rest of the path
 	// is that of the file, with the name of its root.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 }
 
 // DiffCheckpoint asks what differs from another checkpoint to this one.
 type DiffCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 	// Base is the id of the other one; the parent when absent, and nothing for a
 	// checkpoint without one.
 	Base   string `query:"base"`
@@ -266,7 +266,7 @@ type CheckpointChange struct {
 // ArchiveCheckpoint asks for the files of a checkpoint in one archive.
 type ArchiveCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID     string `path:"checkpoint"`
+	ID     string `path:"checkpoint" json:"-"`
 	Format string `query:"format"` // tar, tar.gz or tar.zst; tar.gz when absent
 	// Path is a file or directory; only that is sent.
 	Path string `query:"path"`
@@ -275,7 +275,7 @@ type ArchiveCheckpoint struct {
 // ForkCheckpoint begins a thread with the files of a checkpoint.
 type ForkCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID     string `path:"checkpoint"`
+	ID     string `path:"checkpoint" json:"-"`
 	Thread string `json:"thread"`       // the new thread; it must be empty
 	NewID  string `json:"id,omitempty"` // of its first checkpoint
 	// SourceThread is the thread that the checkpoint is expected to belong to; "" for
@@ -295,14 +295,14 @@ type ForkCheckpoint struct {
 // PinCheckpoint keeps a checkpoint from retention and deletion, or ends that.
 type PinCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 }
 
 // DeleteCheckpoint deletes a checkpoint, in whichever place of its thread it is.
 // When it was the head, the newest one that is left becomes the head.
 type DeleteCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 	// Lease is the lease that the writer holds. Without one no other may hold it
 	// when the checkpoint is the head.
 	Lease *Writer `json:"lease,omitempty"`
@@ -319,7 +319,7 @@ type DeletedCheckpoint struct {
 // AI: the lease is required, and its parent becomes the head.
 type DeleteHead struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread       string         `path:"thread"`
+	Thread       string         `path:"thread" json:"-"`
 	CheckpointID string         `json:"checkpointId"`
 	Writer       ManifestWriter `json:"writer"`
 }
@@ -327,7 +327,7 @@ type DeleteHead struct {
 // PromoteCheckpoint makes a commit of the files of a checkpoint.
 type PromoteCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
-	ID string `path:"checkpoint"`
+	ID string `path:"checkpoint" json:"-"`
 	// Repo is the repository; the token has to be made for it and grant git:write.
 	Repo      string `json:"repo"`
 	Branch    string `json:"branch"`
@@ -358,7 +358,7 @@ type PromotedCheckpoint struct {
 // ThreadFromCommit appends the files of a commit to a thread.
 type ThreadFromCommit struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Repo is the repository; the token has to be made for it and grant git:read.
 	Repo      string `json:"repo"`
 	Ref       string `json:"ref"` // a branch, tag, commit or revision

@@ -18,7 +18,7 @@ type Thread struct {
 // GetThread asks for a thread. One without checkpoints has no head.
 type GetThread struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 }
 
 // ListThreads asks for the threads that the token covers, in byte order of
@@ -40,7 +40,7 @@ type ThreadPage struct {
 // DeleteThread deletes a thread with all its checkpoints, pinned ones too.
 type DeleteThread struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Lease is the lease that the writer holds; without one no other may hold it.
 	Lease *Writer `json:"lease,omitempty"`
 }
@@ -55,7 +55,7 @@ type DeletedThread struct {
 // writer holds it.
 type AcquireLease struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// DurationMS is 1000 to 3600000, 120000 when absent.
 	DurationMS int64 `json:"duration_ms,omitempty"`
 }
@@ -63,7 +63,7 @@ type AcquireLease struct {
 // RenewLease extends a lease from now on. One that has ended cannot be renewed.
 type RenewLease struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread     string `path:"thread"`
+	Thread     string `path:"thread" json:"-"`
 	OwnerToken string `json:"owner_token"`
 	Fence      int64  `json:"fence"`
 	// DurationMS is as in AcquireLease.
@@ -74,7 +74,7 @@ type RenewLease struct {
 // took over, is left alone.
 type ReleaseLease struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread     string `path:"thread"`
+	Thread     string `path:"thread" json:"-"`
 	OwnerToken string `json:"owner_token"`
 	Fence      int64  `json:"fence"`
 }
@@ -103,7 +103,7 @@ type ReleasedLease struct {
 // one of KeepLast and OlderThanSeconds has to be.
 type PruneThread struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// KeepLast counts the head and pinned ones too.
 	KeepLast         *int64 `json:"keep_last,omitempty"`
 	OlderThanSeconds *int64 `json:"older_than_seconds,omitempty"`
@@ -156,7 +156,7 @@ const ObjectsType = "application/vnd.cairn.objects"
 // does not hold, whoever else has them.
 type MissingObjects struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Digests are at most 100,000 of 64 lower-case hexadecimal digits.
 	Digests []string `json:"digests"`
 	Upload  string   `json:"upload,omitempty"`
@@ -172,7 +172,7 @@ type MissingList struct {
 // the last request for the upload.
 type PutObjects struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Upload is a name of 1 to 64 letters, digits, '-' and '_' that the client takes
 	// at random. It belongs to the thread.
 	Upload string `query:"upload"`
@@ -188,7 +188,7 @@ type StoredObjects struct {
 // frames in any order.
 type GetObjects struct {
 	// Thread is the name of the thread, as one escaped segment.
-	Thread string `path:"thread"`
+	Thread string `path:"thread" json:"-"`
 	// Digests are at most 100,000 of 64 lower-case hexadecimal digits.
 	Digests []string `json:"digests"`
 	Upload  string   `json:"upload,omitempty"`
@@ -197,7 +197,7 @@ type GetObjects struct {
 // Blob asks for the bytes with a SHA-256, or puts them.
 type Blob struct {
 	// Digest is 64 lower-case hexadecimal digits.
-	Digest string `path:"digest"`
+	Digest string `path:"digest" json:"-"`
 	// Thread is the thread that knows them, or is to know them; needed only with a
 	// token for every thread.
 	Thread string `query:"thread"`

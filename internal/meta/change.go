@@ -98,6 +98,10 @@ type Change struct {
 	// Follow changes the repository's upstream, credential and syncs.
 	Follow *FollowChange
 
+	// PutBlob keeps which recipe makes the bytes with a SHA-256, in place of what was
+	// kept before.
+	PutBlob *LargeBlob
+
 	// Thread changes a thread and its checkpoints. It stands in a Change without a
 	// repository.
 	Thread *ThreadChange

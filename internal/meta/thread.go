@@ -121,6 +121,12 @@ type ThreadChange struct {
 	Segments *SegmentChange
 }
 
+// LargeBlob says which recipe makes the bytes with a SHA-256.
+type LargeBlob struct {
+	Sum, Recipe [32]byte
+	Size        int64
+}
+
 // ForkSource is a checkpoint and the thread that it is expected in; "" for any.
 type ForkSource struct{ ID, Thread string }
 
@@ -227,6 +233,9 @@ type Threads interface {
 	ListThreads(ctx context.Context, q ThreadQuery) ([]Thread, error)
 	// Checkpoint returns a checkpoint by id, or ErrNotFound.
 	Checkpoint(ctx context.Context, org OrgID, id string) (Checkpoint, error)
+	// LargeBlobs returns those of an org whose sums are among the given ones, in no
+	// order.
+	LargeBlobs(ctx context.Context, org OrgID, sums [][32]byte) ([]LargeBlob, error)
 	// Checkpoints returns a page of checkpoints.
 	Checkpoints(ctx context.Context, q CheckpointQuery) ([]Checkpoint, error)
 	// AllCheckpoints returns up to limit checkpoints of an org in byte order of their

@@ -7,11 +7,11 @@ import (
 	"github.com/cairnstate/cairn/internal/service"
 )
 
-// access authorises a request with a token that grants one of the scopes. repo is
-// the name in the path, "" where the token's claim names the repository.
+// access authorises a request with a token that grants one of the scopes. Where
+// the path names no repository, the token's claim does.
 type access struct {
 	scopes []auth.Scope
-	open   func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error)
+	open   func(ctx context.Context, s *service.Service, token string, at place) (*service.Access, error)
 }
 
 // The kinds of access.
@@ -37,13 +37,23 @@ var (
 	// the token was made for; changesPart authorises changing it.
 	ofPart      = withToken((*service.Service).OpenPart)
 	changesPart = withToken((*service.Service).OpenPartToChange)
+
+	// ofThreads authorises work in whichever threads the token covers.
+	ofThreads = withToken((*service.Service).OpenThreads)
 )
+
+// inThread is access to the thread that the path names.
+func inThread(scopes ...auth.Scope) access {
+	return access{scopes, func(ctx context.Context, s *service.Service, token string, at place) (*service.Access, error) {
+		return s.OpenThread(ctx, token, at.item, scopes...)
+	}}
+}
 
 // inRepo is access to the repository that the path or the token names.
 func inRepo(open func(s *service.Service, ctx context.Context, token, repo string, scopes ...auth.Scope) (*service.Access, error)) func(...auth.Scope) access {
 	return func(scopes ...auth.Scope) access {
-		return access{scopes, func(ctx context.Context, s *service.Service, token, repo string) (*service.Access, error) {
-			return open(s, ctx, token, repo, scopes...)
+		return access{scopes, func(ctx context.Context, s *service.Service, token string, at place) (*service.Access, error) {
+			return open(s, ctx, token, at.repo, scopes...)
 		}}
 	}
 }
@@ -51,7 +61,7 @@ func inRepo(open func(s *service.Service, ctx context.Context, token, repo strin
 // withToken is access to what the token alone names.
 func withToken(open func(s *service.Service, ctx context.Context, token string, scopes ...auth.Scope) (*service.Access, error)) func(...auth.Scope) access {
 	return func(scopes ...auth.Scope) access {
-		return access{scopes, func(ctx context.Context, s *service.Service, token, _ string) (*service.Access, error) {
+		return access{scopes, func(ctx context.Context, s *service.Service, token string, _ place) (*service.Access, error) {
 			return open(s, ctx, token, scopes...)
 		}}
 	}

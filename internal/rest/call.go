@@ -35,13 +35,13 @@ type call struct {
 	once    once
 
 	route  *route
-	name   string // of the repository in the path, "" for none
-	item   string // what else the path names, "" for nothing
+	place  place // what the path names
 	access *service.Access
 	branch string // that a commit is for, once known
 
-	begun   bool // the response has begun
-	lost    bool // the client took it no further
+	held    int64 // of the room for large bodies
+	begun   bool  // the response has begun
+	lost    bool  // the client took it no further
 	writeAt time.Time
 }
 
@@ -55,6 +55,7 @@ func (c *call) header() http.Header { return c.w.Header() }
 
 // serve authorises the request and runs its operation.
 func (c *call) serve() error {
+	defer func() { c.large.Release(c.held) }()
 	if c.route.rows {
 		return c.perform(c.r.Context())
 	}
@@ -71,7 +72,7 @@ func (c *call) serve() error {
 
 func (c *call) perform(ctx context.Context) (err error) {
 	c.ctx = ctx
-	if c.access, err = c.route.access.open(ctx, c.Service, token(c.r), c.name); err != nil {
+	if c.access, err = c.route.access.open(ctx, c.Service, token(c.r), c.place); err != nil {
 		return err
 	}
 	c.access.Agent = clip(first(c.r.Header.Get("Code-Storage-Agent"), c.r.UserAgent()))
@@ -175,6 +176,7 @@ func (c *call) fail(err error) {
 	if c.route != nil && c.route.merges {
 		e.MergeRefusal = refusedMerge(p)
 	}
+	e.SnapshotRefusal = refusedSnapshot(p)
 	if err := c.answer(p.Status(), e); err != nil {
 		panic(http.ErrAbortHandler)
 	}

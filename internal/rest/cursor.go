@@ -26,6 +26,11 @@ const (
 	notesCursor    = 'n'
 	repoCursor     = 'r'
 	tagCursor      = 't'
+	pointCursor    = 'p'
+	threadCursor   = 'h'
+	keyCursor      = 'k'
+	entryCursor    = 'e'
+	changeCursor   = 'f'
 	webhookCursor  = 'w'
 )
 

@@ -154,7 +154,7 @@ func (c *call) streamEvents(source *service.EventSource, given bool, after int64
 			return nil
 		case <-wake:
 		case <-beat.C:
-			if _, err := c.route.access.open(c.ctx, c.Service, token(c.r), c.name); err != nil {
+			if _, err := c.route.access.open(c.ctx, c.Service, token(c.r), c.place); err != nil {
 				return nil // asking again tells why
 			}
 			if c.push(": still here\n\n") != nil {

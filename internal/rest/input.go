@@ -14,8 +14,14 @@ import (
 	"github.com/cairnstate/cairn/internal/service"
 )
 
-// maxJSON bounds a JSON body in bytes.
-const maxJSON = 1 << 20
+// Bounds of JSON bodies in bytes: of one, unless its route says otherwise, and of
+// all large ones that are in memory.
+const (
+	maxJSON    = 1 << 20
+	maxBodies  = 256 << 20
+	largeJSON  = 64 << 20
+	digestJSON = 8 << 20
+)
 
 func invalid(format string, args ...any) *service.Error {
 	return service.Refuse(service.Invalid, format, args...)
@@ -23,18 +29,35 @@ func invalid(format string, args ...any) *service.Error {
 
 // decode reads the query into the fields of into that have the tag "query",
 // then the JSON body, if there is one, into those that have the tag "json", then
-// the path into that with the tag "path".
+// the path into those with the tag "path".
 func (c *call) decode(into any) error {
-	if err := c.decodeInput(into); err != nil || c.item == "" {
+	if err := c.decodeInput(into); err != nil {
 		return err
+	}
+	c.decodePath(into)
+	return nil
+}
+
+// decodeParameters is decode without the body.
+func (c *call) decodeParameters(into any) error {
+	c.decodePath(into)
+	return decodeQuery(c.r.URL.RawQuery, into)
+}
+
+func (c *call) decodePath(into any) {
+	if c.place.item == "" {
+		return
 	}
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("path") != "" {
-			v.Field(i).SetString(c.item)
+		switch v.Type().Field(i).Tag.Get("path") {
+		case "":
+		case restTag:
+			v.Field(i).SetString(c.place.rest)
+		default:
+			v.Field(i).SetString(c.place.item)
 		}
 	}
-	return nil
 }
 
 func (c *call) decodeInput(into any) error {
@@ -47,17 +70,39 @@ func (c *call) decodeInput(into any) error {
 	if e := c.r.Header.Get("Content-Encoding"); e != "" && e != "identity" {
 		return invalid("content encoding %.40q is not accepted here: send the body as it is", e)
 	}
-	data, err := io.ReadAll(io.LimitReader(c.body, maxJSON+1))
+	data, err := c.readJSON()
 	if err != nil {
 		return err
-	}
-	if len(data) > maxJSON {
-		return service.Refuse(service.TooLarge, "the request body is longer than %d bytes", maxJSON)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
 	return decodeJSON(data, into, c.route.strict)
+}
+
+// readJSON reads the body, up to what the route takes.
+func (c *call) readJSON() ([]byte, error) {
+	most := int64(max(maxJSON, c.route.maxBody))
+	data, err := io.ReadAll(io.LimitReader(c.body, maxJSON+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > maxJSON && most > maxJSON {
+		// Few large bodies are in memory at a time.
+		if err := c.large.Acquire(c.ctx, most); err != nil {
+			return nil, err
+		}
+		c.held = most
+		rest, err := io.ReadAll(io.LimitReader(c.body, most-int64(len(data))+1))
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, rest...)
+	}
+	if int64(len(data)) > most {
+		return nil, service.Refuse(service.TooLarge, "the request body is longer than %d bytes", most)
+	}
+	return data, nil
 }
 
 // decodeJSON reads one JSON value. Members that are not known are passed over,

@@ -25,9 +25,10 @@ const (
 // in the very Change that makes its effect, and whoever sends it again gets that
 // answer. Refusals are not kept.
 type once struct {
-	name string    // under which the answer is kept, "" without a key
-	sum  hash.Hash // of the request as far as it has been read
-	data []byte    // the answer, once it was handed to a Change
+	name   string    // under which the answer is kept, "" without a key
+	sum    hash.Hash // of the request as far as it has been read
+	data   []byte    // the answer, once it was handed to a Change
+	status int       // of it, where that is not the route's
 }
 
 // takeKey reads the key of a request that changes something.
@@ -125,7 +126,7 @@ func (c *call) row(answer any) *meta.Idempotency {
 			panic(err) // the secret in it was sealed with the same key
 		}
 	}
-	return &meta.Idempotency{Key: c.once.name, Request: c.request(), Status: cmp.Or(c.route.op.status, http.StatusOK), Body: data}
+	return &meta.Idempotency{Key: c.once.name, Request: c.request(), Status: cmp.Or(c.once.status, c.route.op.status, http.StatusOK), Body: data}
 }
 
 // keep has an answer that is known beforehand recorded with the Change that the
@@ -139,6 +140,12 @@ func record[R, A any](c *call, answer func(R) A) func(R) *meta.Idempotency {
 		return nil
 	}
 	return func(r R) *meta.Idempotency { return c.row(answer(r)) }
+}
+
+// concludeAs is conclude where the operation decides the status.
+func (c *call) concludeAs(status int, v any) error {
+	c.once.status = status
+	return c.conclude(status, v)
 }
 
 // conclude answers a request that succeeded. One that had nothing to change has

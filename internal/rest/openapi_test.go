@@ -192,12 +192,13 @@ func (d *describer) operation(r *route, path string, legacy bool) dict {
 	if len(parameters) > 0 {
 		o["parameters"] = parameters
 	}
-	if body && r.method != http.MethodGet && r.method != http.MethodHead {
-		kind := "application/json"
-		if r.op.lines {
-			kind = "application/x-ndjson"
-		}
-		o["requestBody"] = dict{"content": dict{kind: dict{"schema": d.schema(r.op.request)}}}
+	switch {
+	case r.op.body == "application/x-ndjson":
+		o["requestBody"] = dict{"content": dict{r.op.body: dict{"schema": d.schema(r.op.request)}}}
+	case r.op.body != "":
+		o["requestBody"] = dict{"content": dict{r.op.body: dict{"schema": dict{}}}}
+	case body && r.method != http.MethodGet && r.method != http.MethodHead:
+		o["requestBody"] = dict{"content": dict{"application/json": dict{"schema": d.schema(r.op.request)}}}
 	}
 	return o
 }
@@ -214,7 +215,7 @@ func header(name string, limit int, text string) dict {
 func (d *describer) parameter(in, name string, request reflect.Type) dict {
 	text := "The name of the repository, as one escaped segment."
 	for f := range fields(request) {
-		if f.Tag.Get("path") != "" && name != "repo" {
+		if f.Tag.Get("path") == name {
 			text = d.docs[request.Name()+"."+f.Name]
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/service"
 )
@@ -36,6 +38,7 @@ type Handler struct {
 	Config
 	patterns []pattern
 	streams  streams
+	large    *semaphore.Weighted // for request bodies
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -48,7 +51,7 @@ func New(c Config) *Handler {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{Config: c}
+	h := &Handler{Config: c, large: semaphore.NewWeighted(maxBodies)}
 	for _, r := range routes() {
 		if r.legacy != "" {
 			h.mount("api/v1/"+r.legacy, r)
@@ -102,7 +105,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.fail(&service.Error{Code: service.MethodNotAllowed, Message: "method not allowed here: use " + allow})
 		return
 	}
-	c.route, c.name, c.item = rt, at.repo, at.item
+	c.route, c.place = rt, at
 	if err := c.serve(); err != nil {
 		c.fail(err)
 	}
@@ -114,13 +117,18 @@ type pattern struct {
 	methods  map[string]*route
 }
 
-// repoSegment stands for the name of a repository in the paths of routes. Any
-// other segment in braces stands for the name of something else, of which a path
-// has one at most: the field of the request with that tag "path" takes it.
-const repoSegment = "{r}"
+// repoSegment stands for the name of a repository in the paths of routes, and
+// restSegment, at the end, for one segment or more. Any other segment in braces
+// stands for the name of something else, of which a path has one at most: the field
+// of the request with that tag "path" takes it.
+const (
+	repoSegment = "{r}"
+	restSegment = "{" + restTag + "}"
+	restTag     = "path"
+)
 
 // place is what the segments in braces of a pattern are in a path.
-type place struct{ repo, item string }
+type place struct{ repo, item, rest string }
 
 func (h *Handler) mount(path string, r *route) {
 	segments := strings.Split(path, "/")
@@ -144,11 +152,14 @@ func (h *Handler) find(segments []string) (*pattern, place) {
 }
 
 func (p *pattern) match(segments []string) (at place, ok bool) {
-	if len(segments) != len(p.segments) {
+	last := len(p.segments) - 1
+	if len(segments) != len(p.segments) && (len(segments) < len(p.segments) || p.segments[last] != restSegment) {
 		return place{}, false
 	}
 	for i, want := range p.segments {
 		switch {
+		case want == restSegment:
+			at.rest = strings.Join(segments[i:], "/")
 		case want == repoSegment:
 			at.repo = segments[i]
 		case want[0] == '{':

@@ -23,6 +23,7 @@ type route struct {
 	commits bool // its refusals carry the result of a commit
 	merges  bool // its refusals tell what is in conflict
 	strict  bool // members of the body that are not known are refused
+	maxBody int  // of JSON, in bytes, where that is not maxJSON
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
 }
 
@@ -32,7 +33,7 @@ type operation struct {
 	// status is that of success; 0 where the operation decides.
 	status int
 	run    func(*call) error
-	lines  bool // the body is lines of JSON, of which request is the first
+	body   string // media type of a body that run reads itself, "" for JSON
 }
 
 // answers makes an operation that answers in JSON.
@@ -70,8 +71,24 @@ func sends[Q, A any](f func(*call, Q) error) operation {
 // receives makes an operation that reads its body itself and answers in JSON. Once it has
 // read the body it calls replay.
 func receives[Q, A any](status int, f func(*call) (A, error)) operation {
-	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, lines: true, run: func(c *call) error {
+	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, body: "application/x-ndjson", run: func(c *call) error {
 		a, err := f(c)
+		if err != nil {
+			return err
+		}
+		return c.conclude(status, a)
+	}}
+}
+
+// takes makes an operation that reads a body of some media type itself and answers
+// in JSON.
+func takes[Q, A any](media string, status int, f func(*call, Q) (A, error)) operation {
+	return operation{request: reflect.TypeFor[Q](), response: reflect.TypeFor[A](), status: status, body: media, run: func(c *call) error {
+		var q Q
+		if err := c.decodeParameters(&q); err != nil {
+			return err
+		}
+		a, err := f(c, q)
 		if err != nil {
 			return err
 		}
@@ -191,6 +208,60 @@ func routes() []*route {
 			access: writes(auth.GitWrite), op: answers(http.StatusCreated, (*call).restoreCommit)},
 		{name: "commits.reset", method: post, once: true, legacy: "repos/reset-commits", path: "repos/{r}/reset-commits", commits: true,
 			access: writes(auth.GitWrite), op: answers(http.StatusCreated, (*call).restoreCommit)},
+
+		{name: "threads.list", method: get, path: "threads",
+			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listThreads)},
+		{name: "threads.get", method: get, path: "threads/{thread}",
+			access: inThread(auth.CheckpointRead), op: answers(http.StatusOK, (*call).getThread)},
+		{name: "threads.delete", method: del, once: true, path: "threads/{thread}", strict: true,
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteThread)},
+		{name: "threads.prune", method: post, once: true, path: "threads/{thread}/prune", strict: true,
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).pruneThread)},
+		{name: "leases.acquire", method: post, path: "threads/{thread}/lease",
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).acquireLease)},
+		{name: "leases.renew", method: post, path: "threads/{thread}/lease/renew",
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).renewLease)},
+		{name: "leases.release", method: del, path: "threads/{thread}/lease",
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).releaseLease)},
+		{name: "checkpoints.append", method: post, once: true, path: "threads/{thread}/checkpoints", strict: true, maxBody: largeJSON,
+			access: inThread(auth.CheckpointWrite), op: sends[api.AppendCheckpoint, api.AppendedCheckpoint]((*call).appendCheckpoint)},
+		{name: "checkpoints.append_manifest", method: post, once: true, path: "threads/{thread}/manifests", maxBody: largeJSON,
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).appendManifest)},
+		{name: "checkpoints.list", method: get, path: "threads/{thread}/checkpoints",
+			access: inThread(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listCheckpoints)},
+		{name: "checkpoints.delete_head", method: post, once: true, path: "threads/{thread}/delete-head",
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteHead)},
+		{name: "checkpoints.get", method: get, path: "checkpoints/{checkpoint}",
+			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).getCheckpoint)},
+		{name: "checkpoints.delete", method: del, once: true, path: "checkpoints/{checkpoint}", strict: true,
+			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteCheckpoint)},
+		{name: "checkpoints.fork", method: post, once: true, path: "checkpoints/{checkpoint}/fork", strict: true,
+			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).forkCheckpoint)},
+		{name: "checkpoints.pin", method: post, once: true, path: "checkpoints/{checkpoint}/pin",
+			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).pinCheckpoint)},
+		{name: "checkpoints.unpin", method: del, once: true, path: "checkpoints/{checkpoint}/pin",
+			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).unpinCheckpoint)},
+
+		{name: "objects.missing", method: post, path: "threads/{thread}/blobs/missing", strict: true, maxBody: digestJSON,
+			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).missingObjects)},
+		{name: "objects.put", method: post, path: "threads/{thread}/blobs",
+			access: inThread(auth.CheckpointWrite), op: takes(api.ObjectsType, http.StatusOK, (*call).putObjects)},
+		{name: "objects.get", method: post, path: "threads/{thread}/blobs/get", strict: true, maxBody: digestJSON,
+			access: inThread(auth.CheckpointRead), op: sends[api.GetObjects, []byte]((*call).getObjects)},
+		{name: "blobs.get", method: get, path: "blobs/sandbox-files/sha256/{digest}",
+			access: ofThreads(auth.CheckpointRead), op: sends[api.Blob, []byte]((*call).getBlob)},
+		{name: "blobs.head", method: head, path: "blobs/sandbox-files/sha256/{digest}",
+			access: ofThreads(auth.CheckpointRead), op: sends[api.Blob, []byte]((*call).getBlob)},
+		{name: "blobs.put", method: put, path: "blobs/sandbox-files/sha256/{digest}",
+			access: ofThreads(auth.CheckpointWrite), op: takes("application/octet-stream", http.StatusOK, (*call).putFile)},
+		{name: "artifacts.get", method: get, path: "blobs/sandbox-artifacts/sha256/{digest}",
+			access: ofThreads(auth.CheckpointRead), op: sends[api.Blob, []byte]((*call).getBlob)},
+		{name: "artifacts.head", method: head, path: "blobs/sandbox-artifacts/sha256/{digest}",
+			access: ofThreads(auth.CheckpointRead), op: sends[api.Blob, []byte]((*call).getBlob)},
+		{name: "artifacts.put", method: put, path: "blobs/sandbox-artifacts/sha256/{digest}",
+			access: ofThreads(auth.CheckpointWrite), op: takes("application/octet-stream", http.StatusOK, (*call).putArtifact)},
+		{name: "references.list", method: get, path: "references",
+			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listReferences)},
 
 		{name: "events.list", method: get, path: "events", rows: true,
 			access: ofPart(auth.OrgRead), op: sends[api.ListEvents, api.EventList]((*call).listEvents)},

@@ -23,6 +23,8 @@ import (
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/blob/mem"
+	"github.com/cairnstate/cairn/internal/checkpoint"
+	objects "github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
@@ -77,6 +79,9 @@ func newStack(t testing.TB) *stack {
 	}
 	svc := service.New(service.Config{
 		Meta: feed, Feed: feed, Engine: engine, Verifier: verifier, Secrets: secrets,
+		Checkpoints: checkpoint.New(checkpoint.Config{
+			Meta: store, Content: objects.New(objects.Config{Meta: store, Blobs: blobs, Process: "test", Begin: engine.Begin}),
+		}),
 		Upstreams: upstream.New(upstream.Config{Meta: store, Engine: engine, Secrets: secrets, Hosts: hosts}), // not running
 	})
 	s.handler = New(Config{Service: svc, PublicURL: func() string { return "https://git.example.com" }})

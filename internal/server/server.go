@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/obs"
@@ -87,6 +88,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 		Rates: service.Rates{Org: int(cfg.OrgRate), Subject: int(cfg.SubjectRate)},
 		Feed:  s.storage.Feed, Endpoints: endpoints,
 		Secrets: s.storage.Secrets, Upstreams: s.upstreams,
+		Checkpoints: checkpoint.New(checkpoint.Config{Meta: s.storage.Meta, Content: s.storage.Content, CacheBytes: cfg.MemoryCache / 8}),
 	})
 	s.main = s.httpServer(s.routes(version))
 	if cfg.AdminListen != "" {

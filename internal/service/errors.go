@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/netguard"
@@ -77,6 +78,23 @@ var statuses = map[Code]int{
 	Internal:          500,
 	Unavailable:       503,
 	QuotaExceeded:     507,
+
+	Code(checkpoint.StaleHead):          409,
+	Code(checkpoint.DuplicateID):        409,
+	Code(checkpoint.InvalidID):          400,
+	Code(checkpoint.InvalidEntry):       400,
+	Code(checkpoint.ParentMismatch):     409,
+	Code(checkpoint.NotHead):            409,
+	Code(checkpoint.WriterConflict):     409,
+	Code(checkpoint.WriterLost):         409,
+	Code(checkpoint.MissingCheckpoint):  404,
+	Code(checkpoint.ForkSourceNotFound): 404,
+	Code(checkpoint.ForkSourceMismatch): 409,
+	Code(checkpoint.ForkNotEmpty):       409,
+	Code(checkpoint.MissingObject):      404,
+	Code(checkpoint.InvalidObject):      400,
+	Code(checkpoint.Pinned):             409,
+	Code(checkpoint.ThreadMissing):      404,
 }
 
 // Error is a refusal or a fault as the outside may see it.
@@ -89,6 +107,8 @@ type Error struct {
 	Err error
 	// After is when to try again, of Limited.
 	After time.Duration
+
+	status int // that of Code when 0
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -97,6 +117,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Status is the HTTP status of the error.
 func (e *Error) Status() int {
+	if e.status != 0 {
+		return e.status
+	}
 	if s, ok := statuses[e.Code]; ok {
 		return s
 	}

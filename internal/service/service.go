@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/events"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
@@ -34,6 +35,8 @@ type Config struct {
 	Endpoints *webhook.Endpoints
 	// Secrets encrypts credentials; nil refuses them.
 	Secrets *secret.Keyring
+	// Checkpoints keeps threads.
+	Checkpoints *checkpoint.Engine
 	// Upstreams runs syncs; nil refuses to follow other hosts.
 	Upstreams *upstream.Syncer
 	// AnyName accepts repository names with characters that a shell may read.
@@ -74,6 +77,8 @@ type Access struct {
 	Principal *auth.Principal
 	Org       meta.Org
 	Repo      meta.Repo
+	// Thread is the thread that the request is about, "" where that is not known yet.
+	Thread string
 	// Agent is what the client calls itself, for the audit log; it proves nothing.
 	Agent string
 	// Idempotency is the row that is kept for the request's idempotency key with

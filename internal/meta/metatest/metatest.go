@@ -92,6 +92,7 @@ func Test(t *testing.T, open Open) {
 		{"ForkThreads", testForkThreads},
 		{"Segments", testSegments},
 		{"MalformedThreads", testMalformedThreads},
+		{"LargeBlobs", testLargeBlobs},
 		{"Clock", testClock},
 		{"Cancelled", testCancelled},
 		{"Malformed", testMalformed},

@@ -422,3 +422,16 @@ func testMalformedThreads(t *testing.T, open Open) {
 		}
 	}
 }
+
+func testLargeBlobs(t *testing.T, open Open) {
+	f := setUp(t, open)
+	put := meta.LargeBlob{Sum: [32]byte{1}, Recipe: [32]byte{2}, Size: 9}
+	f.apply(meta.Change{PutBlob: &meta.LargeBlob{Sum: put.Sum, Recipe: [32]byte{3}, Size: 9}})
+	f.apply(meta.Change{PutBlob: &put})
+	if list := must(f.LargeBlobs(f.ctx, f.org, [][32]byte{{1}, {2}}))(t); len(list) != 1 || list[0] != put {
+		t.Errorf("%+v", list)
+	}
+	if list := must(f.LargeBlobs(f.ctx, f.newOrg("other"), [][32]byte{{1}}))(t); len(list) != 0 {
+		t.Errorf("of another org %+v", list)
+	}
+}

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cairnstate/cairn/internal/meta"
 )
@@ -143,4 +144,33 @@ func (s *Store) SegmentRefs(ctx context.Context, org meta.OrgID, yield func(ref 
 		}
 		return yield(ref)
 	})
+}
+
+// LargeBlobs implements meta.Store.
+func (s *Store) LargeBlobs(ctx context.Context, org meta.OrgID, sums [][32]byte) ([]meta.LargeBlob, error) {
+	var list []meta.LargeBlob
+	for some := range slices.Chunk(sums, maxIn) {
+		marks, size := inList(2, len(some))
+		args := make([][]byte, len(some))
+		for i := range some {
+			args[i] = some[i][:]
+		}
+		err := s.query(ctx, `SELECT sum, recipe, size FROM large_blobs WHERE org = $1 AND sum IN (`+marks+`)`, inArgs([]any{org}, args, size),
+			func(scan scanFunc) error {
+				var sum, recipe []byte
+				var b meta.LargeBlob
+				err := scan(&sum, &recipe, &b.Size)
+				if err == nil && (len(sum) != len(b.Sum) || len(recipe) != len(b.Recipe)) {
+					return fmt.Errorf("digests of a large blob have %d and %d bytes: %w", len(sum), len(recipe), meta.ErrCorrupt)
+				}
+				copy(b.Sum[:], sum)
+				copy(b.Recipe[:], recipe)
+				list = append(list, b)
+				return err
+			})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
 }

@@ -52,6 +52,10 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 	if c.Thread != nil {
 		v.Thread = b.stageThread(c)
 	}
+	if p := c.PutBlob; p != nil {
+		b.write(exec(`INSERT INTO large_blobs (org, sum, recipe, size) VALUES ($1, $2, $3, $4)
+			ON CONFLICT (org, sum) DO UPDATE SET recipe = excluded.recipe, size = excluded.size`, c.Org, p.Sum[:], p.Recipe[:], p.Size))
+	}
 	if c.Reserve != nil {
 		v.Granted = b.stageReserve(c)
 	}

@@ -39,7 +39,7 @@ func (b *batch) stageOrg(c *meta.Change) {
 		b.write(exec(`DELETE FROM webhook_deliveries WHERE webhook IN (SELECT id FROM webhooks WHERE org = $1)`, c.Org))
 		for _, table := range [...]string{
 			"org_keys", "signing_keys", "audit", "floors", "idempotency", "webhooks", "reservations", "event_floors",
-			"threads", "checkpoints", "thread_segments",
+			"threads", "checkpoints", "thread_segments", "large_blobs",
 		} {
 			b.write(exec(`DELETE FROM `+table+` WHERE org = $1`, c.Org))
 		}

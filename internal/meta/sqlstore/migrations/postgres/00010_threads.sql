@@ -51,4 +51,14 @@ CREATE TABLE thread_segments (
 );
 CREATE INDEX thread_segments_ref ON thread_segments (org) WHERE length(ref) > 0;
 
+-- Blobs that were put one by one and are too large to be one object: the recipe
+-- of the bytes with a SHA-256.
+CREATE TABLE large_blobs (
+  org    bigint NOT NULL,
+  sum    bytea NOT NULL,
+  recipe bytea NOT NULL,
+  size   bigint NOT NULL,
+  PRIMARY KEY (org, sum)
+);
+
 ALTER TABLE orgs ADD COLUMN max_thread_bytes bigint NOT NULL DEFAULT 0;

@@ -51,4 +51,14 @@ CREATE TABLE thread_segments (
 ) STRICT;
 CREATE INDEX thread_segments_ref ON thread_segments (org) WHERE length(ref) > 0;
 
+-- Blobs that were put one by one and are too large to be one object: the recipe
+-- of the bytes with a SHA-256.
+CREATE TABLE large_blobs (
+  org    INTEGER NOT NULL,
+  sum    BLOB NOT NULL,
+  recipe BLOB NOT NULL,
+  size   INTEGER NOT NULL,
+  PRIMARY KEY (org, sum)
+) STRICT, WITHOUT ROWID;
+
 ALTER TABLE orgs ADD COLUMN max_thread_bytes INTEGER NOT NULL DEFAULT 0;

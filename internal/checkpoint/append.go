@@ -1,0 +1,313 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cairnstate/cairn/internal/content"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
+)
+
+// maxRetries is how often a change is decided again because the thread or the
+// objects of the org changed meanwhile.
+const maxRetries = 16
+
+// errBusy says that too much changed at the same time.
+var errBusy = fmt.Errorf("others change the thread at the same time: %w", meta.ErrUnavailable)
+
+// moved reports whether an error asks to decide again.
+func moved(err error) bool {
+	_, ok := errors.AsType[*movedError](err)
+	return ok
+}
+
+// Head is the checkpoint that an append expects at the head of its thread.
+type Head struct {
+	ID  string // "" for none
+	Any bool   // whatever it is
+}
+
+// NewCheckpoint is a native checkpoint that is to be appended.
+type NewCheckpoint struct {
+	Thread   string
+	ID       string // "" makes one
+	Root     tree.Digest
+	Upload   string // that has its objects, "" for none
+	Expected Head
+	Lease    *Lease // nil takes it and gives it back
+	Label    string
+	Reason   string
+	Run      string
+	// Conversation and Artifacts are JSON; nil for none.
+	Conversation, Artifacts []byte
+	Git                     *Git
+	Created                 *float64 // nil is now
+	// Always appends also what is equal to the head.
+	Always bool
+	// Record makes the row that is kept for the request's idempotency key; nil keeps
+	// none.
+	Record func(Appended) *meta.Idempotency
+}
+
+// Appended is what became of an append.
+type Appended struct {
+	Checkpoint Checkpoint
+	// Unchanged says that nothing was appended because the head is equal.
+	Unchanged bool
+}
+
+// check refuses what no state of the thread could make right.
+func (n *NewCheckpoint) check() error {
+	if err := CheckThread(n.Thread); err != nil {
+		return err
+	}
+	if n.ID == "" {
+		n.ID = NewID()
+	}
+	if err := CheckID(n.ID); err != nil {
+		return err
+	}
+	if !n.Expected.Any && n.Expected.ID != "" {
+		if err := CheckID(n.Expected.ID); err != nil {
+			return err
+		}
+	}
+	if n.Created != nil && (math.IsNaN(*n.Created) || math.IsInf(*n.Created, 0)) {
+		return refuse(InvalidEntry, "the time of the checkpoint is no finite number")
+	}
+	if len(n.Label) > meta.MaxLabel {
+		return refuse(InvalidEntry, "the label has %d bytes, at most %d are allowed", len(n.Label), meta.MaxLabel)
+	}
+	return nil
+}
+
+// Append verifies a native checkpoint and appends it. The error is an *Error for
+// what the thread refuses, and tree.ErrInvalid for objects that no client makes.
+func (e *Engine) Append(ctx context.Context, c Caller, n NewCheckpoint) (Appended, error) {
+	if err := n.check(); err != nil {
+		return Appended{}, err
+	}
+	a := appending{engine: e, caller: c, new: &n}
+	if err := a.documents(); err != nil {
+		return Appended{}, err
+	}
+	for range maxRetries {
+		done, err := a.try(ctx)
+		if !moved(err) {
+			return done, err
+		}
+	}
+	return Appended{}, errBusy
+}
+
+// appending is an append under way.
+type appending struct {
+	engine                  *Engine
+	caller                  Caller
+	new                     *NewCheckpoint
+	conversation, artifacts *object
+}
+
+func (a *appending) documents() (err error) {
+	if len(a.new.Conversation) > 0 {
+		if a.conversation, err = newDocument(a.new.Conversation); err != nil {
+			return err
+		}
+	}
+	if len(a.new.Artifacts) > 0 {
+		a.artifacts, err = newDocument(a.new.Artifacts)
+	}
+	return err
+}
+
+// try appends to the thread as it is now.
+func (a *appending) try(ctx context.Context) (Appended, error) {
+	n, e := a.new, a.engine
+	k, err := e.known(ctx, a.caller.Org, n.Thread)
+	if err != nil {
+		return Appended{}, err
+	}
+	expected := n.Expected.ID
+	if n.Expected.Any {
+		expected = k.thread.Head
+	}
+	if expected != k.thread.Head {
+		return Appended{}, a.refused(ctx, expected)
+	}
+	if same, err := a.unchanged(ctx, k); err != nil {
+		return Appended{}, err
+	} else if same != nil {
+		return Appended{Checkpoint: *same, Unchanged: true}, nil
+	}
+	var received *content.Received
+	if n.Upload != "" {
+		received, err = e.cfg.Content.Received(ctx, a.caller.Org, n.Thread, n.Upload)
+		if err != nil && !errors.Is(err, content.ErrUpload) {
+			return Appended{}, err
+		}
+	}
+	v := e.newVerifier(a.caller.Org, k, received)
+	held, err := v.root(ctx, n.Root)
+	if err != nil {
+		return Appended{}, err
+	}
+	added, list := v.finish()
+	cp := a.checkpoint(held, expected)
+	cp.Added = added
+	segments, err := e.add(k, list)
+	if err != nil {
+		return Appended{}, err
+	}
+	return a.apply(ctx, k, cp, segments)
+}
+
+// refused finds out why an append to another head is refused: the lease and the id
+// come before the head.
+func (a *appending) refused(ctx context.Context, expected string) error {
+	n := a.new
+	row, err := a.checkpoint(tree.Summary{}, expected).row()
+	if err != nil {
+		return err
+	}
+	t := a.change(row, expected)
+	// Should the head be the expected one by now, it is decided again.
+	t.Segments = &meta.SegmentChange{AtVersion: -1}
+	_, err = a.engine.apply(ctx, a.caller.change(t))
+	if err == nil {
+		err = fmt.Errorf("append to thread %q: applied without being verified", n.Thread)
+	}
+	return err
+}
+
+// change is the change of the thread that appends a row.
+func (a *appending) change(row *meta.Checkpoint, expected string) *meta.ThreadChange {
+	n := a.new
+	return &meta.ThreadChange{Name: n.Thread, Append: row, Expected: expected, Writer: n.Lease.writer(), Unheld: n.Lease == nil}
+}
+
+// checkpoint is what is to be appended.
+func (a *appending) checkpoint(held tree.Summary, parent string) *Checkpoint {
+	n := a.new
+	root := digest(n.Root)
+	cp := &Checkpoint{
+		ID: n.ID, Thread: n.Thread, Parent: parent, Label: n.Label,
+		Facts: Facts{Kind: Native, Reason: n.Reason, Run: n.Run, Root: &root, Git: n.Git, Stats: Stats(held)},
+	}
+	if n.Created != nil {
+		cp.Created = *n.Created
+	} else {
+		cp.Created = a.engine.Now()
+	}
+	if a.conversation != nil {
+		cp.Conversation = &a.conversation.document
+	}
+	if a.artifacts != nil {
+		cp.Artifacts = &a.artifacts.document
+	}
+	return cp
+}
+
+// unchanged returns the head when it has what is to be appended, and the writer may
+// write; nil otherwise.
+func (a *appending) unchanged(ctx context.Context, k *known) (*Checkpoint, error) {
+	n := a.new
+	if n.Always || k.thread.Head == "" {
+		return nil, nil
+	}
+	head, err := a.engine.Checkpoint(ctx, a.caller.Org, k.thread.Head)
+	if refused, ok := errors.AsType[*Error](err); ok && refused.Code == MissingCheckpoint {
+		return nil, &movedError{meta.ConflictHead}
+	}
+	if err != nil {
+		return nil, err
+	}
+	root, ok := head.RootDigest()
+	if !ok || root != n.Root || !a.conversation.same(head.Conversation) || !a.artifacts.same(head.Artifacts) {
+		return nil, nil
+	}
+	if n.Lease != nil {
+		_, err := a.engine.apply(ctx, meta.Change{
+			Org: a.caller.Org, Token: a.caller.Token, Thread: &meta.ThreadChange{Name: n.Thread, Writer: n.Lease.writer()},
+		})
+		return &head, err
+	}
+	if a.engine.Busy(&k.thread) {
+		return nil, &Error{Code: WriterConflict}
+	}
+	return &head, nil
+}
+
+// same reports whether o is the document that is stored; none is equal to none.
+func (o *object) same(stored *document) bool {
+	if o == nil || stored == nil {
+		return o == nil && stored == nil
+	}
+	return o.content() == stored.content()
+}
+
+// apply stores the documents of a checkpoint and appends it.
+func (a *appending) apply(ctx context.Context, k *known, cp *Checkpoint, segments *newSegments) (Appended, error) {
+	n, e := a.new, a.engine
+	documents := segments.documents
+	for _, o := range []*object{a.conversation, a.artifacts} {
+		if o != nil {
+			documents = append(documents, o)
+		}
+	}
+	done := Appended{Checkpoint: *cp}
+	return done, e.append(ctx, a.caller, appendChange{
+		thread: a.change(nil, cp.Parent), checkpoint: cp, known: k, segments: segments, documents: documents, upload: n.Upload, endUpload: true,
+	}, func() *meta.Idempotency {
+		if n.Record == nil {
+			return nil
+		}
+		return n.Record(done)
+	})
+}
+
+// appendChange is what an append writes.
+type appendChange struct {
+	thread     *meta.ThreadChange
+	checkpoint *Checkpoint
+	known      *known
+	segments   *newSegments
+	documents  []*object
+	upload     string // that has its objects, "" for none
+	endUpload  bool
+}
+
+// append makes documents durable and applies the change.
+func (e *Engine) append(ctx context.Context, c Caller, a appendChange, record func() *meta.Idempotency) error {
+	row, err := a.checkpoint.row()
+	if err != nil {
+		return err
+	}
+	a.thread.Append = row
+	if len(a.segments.change.Add) > 0 {
+		a.thread.Segments = &a.segments.change
+	}
+	objects := &meta.ContentChange{Generation: &a.known.generation}
+	if a.endUpload {
+		objects.EndUpload = a.upload
+	}
+	if len(a.documents) > 0 {
+		upload := a.upload
+		if !a.endUpload || upload == "" {
+			upload = NewID()
+			objects.EndUpload = upload
+		}
+		if err := e.put(ctx, c.Org, a.thread.Name, upload, a.documents...); err != nil {
+			return err
+		}
+	}
+	change := c.change(a.thread)
+	change.Content = objects
+	if row := record(); row != nil {
+		change.Idempotency = row
+	}
+	_, err = e.apply(ctx, change)
+	return err
+}
