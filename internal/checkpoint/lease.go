@@ -34,13 +34,17 @@ func duration(asked time.Duration) time.Duration {
 func renewAfter(d time.Duration) time.Duration { return d * 3 / 8 }
 
 // Acquire takes the lease of a thread. It does not wait: the code WriterConflict
-// says that somebody holds it.
-func (e *Engine) Acquire(ctx context.Context, c Caller, thread string, asked time.Duration) (Granted, error) {
+// says that somebody holds it. token "" makes one; who asks twice with the same
+// token has one lease.
+func (e *Engine) Acquire(ctx context.Context, c Caller, thread, token string, asked time.Duration) (Granted, error) {
 	if err := CheckThread(thread); err != nil {
 		return Granted{}, err
 	}
 	d := duration(asked)
-	l := Lease{Token: NewID()}
+	l := Lease{Token: token}
+	if token == "" {
+		l.Token = NewID()
+	}
 	v, err := e.apply(ctx, c.change(&meta.ThreadChange{Name: thread, Acquire: &meta.AcquireLease{Owner: l.writer().Owner, Duration: d}}))
 	if err != nil {
 		return Granted{}, err

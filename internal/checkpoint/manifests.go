@@ -233,5 +233,26 @@ func (e *Engine) ManifestJSON(ctx context.Context, org meta.OrgID, c *Checkpoint
 	if isNull(fields["parentCheckpointId"]) {
 		fields["parentCheckpointId"] = json.RawMessage("null")
 	}
+	if c.Source != nil {
+		err = forked(fields, c)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return json.Marshal(fields)
+}
+
+// forked gives a manifest that was copied what its copy says of itself.
+func forked(fields map[string]json.RawMessage, c *Checkpoint) error {
+	delete(fields, "label")
+	delete(fields, "sourceRunId")
+	fields["parentCheckpointId"] = json.RawMessage("null")
+	for name, value := range map[string]any{"id": c.ID, "threadId": c.Thread, "createdAt": c.Created, "reason": c.Reason} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return fmt.Errorf("manifest of checkpoint %q: %w", c.ID, err)
+		}
+		fields[name] = text
+	}
+	return nil
 }

@@ -86,7 +86,8 @@ type ThreadChange struct {
 	// Unheld asks that nobody does, else ConflictWriterHeld. With Append the fence
 	// grows, as if the lease were taken and given back.
 	Unheld bool
-	// Acquire takes the lease: ConflictWriterHeld when somebody has it.
+	// Acquire takes the lease: ConflictWriterHeld when somebody else has it. Its owner
+	// keeps the fence and gets the time anew.
 	Acquire *AcquireLease
 	// Renew lets the lease of Writer end this long from now.
 	Renew time.Duration

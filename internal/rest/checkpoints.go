@@ -275,7 +275,7 @@ func (c *call) deleteHead(q api.DeleteHead) (api.DeletedCheckpoint, error) {
 		return none, service.ThreadError(&checkpoint.Error{Code: checkpoint.WriterLost})
 	}
 	l := checkpoint.Lease{Token: q.Writer.OwnerToken, Fence: q.Writer.Fence}
-	head, err := c.Service.Checkpoints.DeleteHead(c.ctx, c.access.Caller("POST delete-head"), q.Thread, q.CheckpointID, l)
+	head, err := c.Service.Checkpoints.DeleteHead(c.ctx, c.access.Caller("DELETE head"), q.Thread, q.CheckpointID, l)
 	return api.DeletedCheckpoint{ID: q.CheckpointID, Head: head}, service.ThreadError(err)
 }
 

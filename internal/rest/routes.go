@@ -229,7 +229,7 @@ func routes() []*route {
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).appendManifest)},
 		{name: "checkpoints.list", method: get, path: "threads/{thread}/checkpoints",
 			access: inThread(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listCheckpoints)},
-		{name: "checkpoints.delete_head", method: post, once: true, path: "threads/{thread}/delete-head",
+		{name: "checkpoints.delete_head", method: del, once: true, path: "threads/{thread}/head",
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteHead)},
 		{name: "checkpoints.get", method: get, path: "checkpoints/{checkpoint}",
 			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).getCheckpoint)},
@@ -260,7 +260,7 @@ func routes() []*route {
 			access: ofThreads(auth.CheckpointRead), op: sends[api.Blob, []byte]((*call).getBlob)},
 		{name: "artifacts.put", method: put, path: "blobs/sandbox-artifacts/sha256/{digest}",
 			access: ofThreads(auth.CheckpointWrite), op: takes("application/octet-stream", http.StatusOK, (*call).putArtifact)},
-		{name: "references.list", method: get, path: "references",
+		{name: "references.list", method: get, path: "blobs/references",
 			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listReferences)},
 
 		{name: "events.list", method: get, path: "events", rows: true,

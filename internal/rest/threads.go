@@ -8,6 +8,7 @@ import (
 	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/tree"
 )
 
 // exact refuses ids with the character that stands for what is no Unicode: a lone
@@ -99,7 +100,13 @@ func (c *call) acquireLease(q api.AcquireLease) (api.Lease, error) {
 	if err != nil {
 		return api.Lease{}, err
 	}
-	g, err := c.Service.Checkpoints.Acquire(c.ctx, c.access.Caller("POST lease"), q.Thread, d)
+	// Whoever sends a request again, because its answer was lost, has the lease.
+	owner := ""
+	if key := c.r.Header.Get(keyHeader); key != "" && len(key) <= maxKey {
+		sum := tree.Sum([]byte(c.access.IdempotencyKey(key) + q.Thread + key))
+		owner = sum.String()
+	}
+	g, err := c.Service.Checkpoints.Acquire(c.ctx, c.access.Caller("POST lease"), q.Thread, owner, d)
 	return granted(q.Thread, g), service.ThreadError(err)
 }
 

@@ -184,6 +184,9 @@ func testLeases(t *testing.T, open Open) {
 		t.Errorf("%+v", row)
 	}
 	f.refuse(thread(acquire("two")), meta.ConflictWriterHeld)
+	if v := f.apply(thread(acquire("one"))); v.Thread.Thread.Fence != 1 {
+		t.Errorf("asked for again %+v", v.Thread)
+	}
 	f.refuse(thread(appends("t", "a", "")), meta.ConflictWriterHeld)
 	f.refuse(thread(by("two", 1, appends("t", "a", ""))), meta.ConflictWriterLost)
 	f.refuse(thread(by("one", 2, appends("t", "a", ""))), meta.ConflictWriterLost)

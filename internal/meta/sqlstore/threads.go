@@ -160,7 +160,7 @@ func (b *batch) threadConflict(c *meta.Change) *meta.Conflict {
 	switch {
 	case p.Writer != nil && !p.Release && !b.holds(p.Writer):
 		return conflict(meta.ConflictWriterLost)
-	case (p.Unheld || p.Acquire != nil) && b.held():
+	case p.Unheld && b.held(), p.Acquire != nil && b.held() && string(p.Acquire.Owner) != string(t.owner):
 		return conflict(meta.ConflictWriterHeld)
 	}
 	if n := p.Append; n != nil {
@@ -264,7 +264,9 @@ func (b *batch) stageLease(p *meta.ThreadChange) {
 	t := b.thread
 	switch {
 	case p.Acquire != nil:
-		t.Fence++
+		if !b.held() {
+			t.Fence++
+		}
 		t.owner, t.LeaseUntil = p.Acquire.Owner, timeOf(b.now+p.Acquire.Duration.Microseconds())
 	case p.Release && b.holds(p.Writer):
 		t.owner, t.LeaseUntil = []byte{}, timeOf(0)

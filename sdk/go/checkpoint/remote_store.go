@@ -197,7 +197,7 @@ func (r *Remote) DeleteHead(ctx context.Context, thread, id string, w Writer) er
 		return err
 	}
 	return r.call(ctx, request{
-		method: http.MethodPost, path: threadPath(thread, "/delete-head"), thread: thread, scopes: []string{writeScope},
+		method: http.MethodDelete, path: threadPath(thread, "/head"), thread: thread, scopes: []string{writeScope},
 		in: map[string]any{
 			"checkpointId": id, "writer": api.ManifestWriter{ThreadID: w.Thread, OwnerToken: w.OwnerToken, Fence: w.Fence},
 		},
@@ -285,7 +285,7 @@ func (r *Remote) References(ctx context.Context) iter.Seq2[Reference, error] {
 		for query := (url.Values{"limit": {"1000"}}); ; {
 			var page api.ReferencePage
 			err := r.call(ctx, request{
-				method: http.MethodGet, path: "/api/blobs", query: query, thread: everything, scopes: []string{readScope}, again: true,
+				method: http.MethodGet, path: "/api/blobs/references", query: query, thread: everything, scopes: []string{readScope}, again: true,
 			}, &page)
 			if err != nil {
 				yield(Reference{}, err)

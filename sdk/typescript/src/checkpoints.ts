@@ -258,7 +258,7 @@ async function forkFromCheckpoint<C>(
   if (messages !== null && (await messages.loadThread(destinationThreadId)).length > 0) {
     throw await tanstack('SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY', 'the new thread has a transcript: take another id')
   }
-  const { checkpoint } = await cairn.send<{ checkpoint: Stored }>({
+  await cairn.send({
     ...call,
     method: 'POST',
     path: ['checkpoints', sourceCheckpointId, 'fork'],
@@ -270,9 +270,10 @@ async function forkFromCheckpoint<C>(
       writer: { owner_token: input.writer.ownerToken, fence: input.writer.fence },
     },
     once: true,
-    read: json,
+    read: nothing,
   })
-  const fork = manifest<C>(checkpoint)
+  const fork = await get<C>(cairn, destinationCheckpointId, call)
+  if (fork === null) throw await tanstack('SANDBOX_SNAPSHOT_CHECKPOINT_NOT_FOUND', 'the first checkpoint of the new thread was deleted at once')
   if (messages !== null) {
     try {
       await messages.saveThread(destinationThreadId, [...(fork as Checkpoint).conversation])
