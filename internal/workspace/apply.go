@@ -23,16 +23,19 @@ func (r *restore) apply() error {
 			}
 		}
 	}
+	r.leaveTrails()
 	for _, t := range r.removes {
 		if err := r.inParent(t, func(fd int, name string) error { return r.removeAll(fd, name, t.path) }); err != nil {
 			return err
 		}
 	}
+	r.leaveTrails()
 	for _, op := range r.ops {
 		if err := r.inParent(op.target, func(fd int, name string) error { return r.put(op, fd, name) }); err != nil {
 			return err
 		}
 	}
+	r.leaveTrails()
 	for _, m := range r.fileMetas {
 		if err := r.inParent(m.target, func(fd int, name string) error { return r.setMetaOf(fd, name, m) }); err != nil {
 			return err
@@ -50,35 +53,24 @@ func (r *restore) apply() error {
 	return nil
 }
 
-// openParent is the directory that was changed last.
-type openParent struct {
-	root *liveRoot
-	dir  string
-	fd   int
-}
-
-func (p *openParent) close() {
-	if p.root != nil {
-		unix.Close(p.fd)
-		p.root = nil
-	}
-}
-
 // inParent runs fn with the directory that holds t. The root lies in itself.
 func (r *restore) inParent(t target, fn func(fd int, name string) error) error {
 	dir, name := split(t.rel())
 	if name == "" {
 		name = "."
 	}
-	if r.at.root != t.root || r.at.dir != dir {
-		r.at.close()
-		fd, err := walkDown(t.root.fd, dir)
-		if err != nil {
-			return &os.PathError{Op: "open the directory of", Path: t.path, Err: err}
-		}
-		r.at = openParent{t.root, dir, fd}
+	fd, err := t.root.trail.to(dir)
+	if err != nil {
+		return &os.PathError{Op: "open the directory of", Path: t.path, Err: err}
 	}
-	return fn(r.at.fd, name)
+	return fn(fd, name)
+}
+
+// leaveTrails forgets directories that may have been replaced.
+func (r *restore) leaveTrails() {
+	for _, root := range r.roots {
+		root.trail.close()
+	}
 }
 
 // writable lets the owner change the directory fd; its mode is set at the end.

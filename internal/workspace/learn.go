@@ -29,14 +29,13 @@ func (r *restore) saveCache() error {
 	pages := map[string][]page{}
 	err := tree.Walk(r.ctx, r.src, learn, func(dir tree.Node, entries []tree.Entry, _ func(*tree.Entry)) error {
 		root := r.roots[slices.IndexFunc(r.roots, func(l *liveRoot) bool { return beneath(l.Name, dir.Path) })]
-		fd, err := walkDown(root.fd, target{root, dir.Path}.rel())
+		fd, err := root.trail.to(target{root, dir.Path}.rel())
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			return nil // spared by a policy
 		}
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
 		if dir.Page() {
 			rec := r.record(fd, dir, entries, nil)
 			pages[dir.Path] = append(pages[dir.Path], page{entries[0].Name, rec})

@@ -150,11 +150,10 @@ func (p *planner) enter(d *liveDir, fetch func(d *liveDir)) error {
 func (p *planner) within(d *liveDir, fn func() error) error {
 	d.fd = -1
 	if p.root.fd >= 0 {
-		fd, err := walkDown(p.root.fd, d.rel())
+		fd, err := p.root.trail.to(d.rel())
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
 		d.fd = fd
 	}
 	return fn()

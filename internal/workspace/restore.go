@@ -90,13 +90,13 @@ type restore struct {
 	learn     []tree.Node // directories whose records are made at the end
 	fileMetas []dirMeta   // of files and links whose contents stay
 	metas     []dirMeta   // of directories, parents first
-	at        openParent
 }
 
 // liveRoot is a root as it is now. fd is -1 while it does not exist.
 type liveRoot struct {
 	Root
 	fd      int
+	trail   trail // beneath fd
 	entry   tree.Entry
 	existed bool
 	before  stat   // of a root that existed
@@ -169,8 +169,8 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 }
 
 func (r *restore) close() {
-	r.at.close()
 	for _, root := range r.roots {
+		root.trail.close()
 		for _, fd := range []int{root.fd, root.stageFD} {
 			if fd >= 0 {
 				unix.Close(fd)
@@ -249,6 +249,7 @@ func (r *restore) openRoots(t *tree.Tree) error {
 				return fmt.Errorf("open the root %q: %w", root.Path, err)
 			}
 		}
+		l.trail.root = l.fd
 	}
 	for _, e := range t.Roots {
 		if !slices.ContainsFunc(roots, func(x Root) bool { return x.Name == e.Name }) {
@@ -256,24 +257,6 @@ func (r *restore) openRoots(t *tree.Tree) error {
 		}
 	}
 	return nil
-}
-
-// walkDown opens the directory at rel beneath fd, one name at a time, without
-// following links. The caller closes it.
-func walkDown(fd int, rel string) (int, error) {
-	at, err := openDir(fd, ".")
-	if err != nil || rel == "" {
-		return at, err
-	}
-	for name := range strings.SplitSeq(rel, "/") {
-		next, err := openDir(at, name)
-		unix.Close(at)
-		if err != nil {
-			return -1, err
-		}
-		at = next
-	}
-	return at, nil
 }
 
 // split cuts the last name off a relative path.

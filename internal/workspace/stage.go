@@ -109,7 +109,7 @@ func (r *restore) makeStaging() error {
 			if err != nil {
 				return err
 			}
-			root.fd = fd
+			root.fd, root.trail.root = fd, fd
 		}
 	}
 	for _, op := range r.ops {
@@ -228,9 +228,14 @@ func hold(fd int) *heldDir {
 // fill stages what lies in a directory that is not there.
 func (s *stager) fill(op *placing) error {
 	fresh := map[string]tree.Entry{} // directories that are made and not visited yet
+	staged := trail{root: op.root.stageFD}
+	defer staged.close()
 	return tree.Walk(s.ctx, s.src, []tree.Node{tree.NodeOf(op.path, &op.entry)}, func(dir tree.Node, entries []tree.Entry, descend func(*tree.Entry)) error {
 		rel := op.staged + dir.Path[len(op.path):]
-		fd, err := walkDown(op.root.stageFD, rel)
+		fd, err := staged.to(rel)
+		if err == nil {
+			fd, err = openDir(fd, ".")
+		}
 		if err != nil {
 			return err
 		}
@@ -362,11 +367,12 @@ func (s *stager) writeShared(j *fileJob) error {
 	defer g.mu.Unlock()
 	if g.first != nil {
 		dir, name := split(g.first.rel)
-		fd, err := walkDown(g.first.root.stageFD, dir)
+		staged := trail{root: g.first.root.stageFD}
+		defer staged.close()
+		fd, err := staged.to(dir)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
 		err = s.do("link", j.path, func() error { return unix.Linkat(fd, name, j.dir.fd, j.name, 0) })
 		if !errors.Is(err, unix.EXDEV) {
 			return err
