@@ -44,6 +44,7 @@ type refit struct {
 	want    *wanted
 	have    *listing
 	alike   map[string]bool // whether the contents of a path are those wanted
+	base    string          // the root's path without links
 	staging string
 
 	places  []*wanted // put in place, directories with all that lies in them
@@ -174,6 +175,7 @@ func (r *refit) plan(e *tree.Entry) error {
 		r.count(r.want)
 		return nil
 	}
+	r.base = r.have.real
 	if err := r.compare(); err != nil {
 		return err
 	}
@@ -432,13 +434,14 @@ func (r *refit) stage() error {
 	if len(r.places) == 0 {
 		return nil
 	}
-	base := r.root.Path
-	if r.have != nil {
-		base = r.have.real
-	} else if err := r.do(r.ctx, "mkdir -p "+quoted(base), nil); err != nil {
-		return err
+	if r.have == nil {
+		real, err := r.output(r.ctx, fmt.Sprintf("mkdir -p %[1]s && cd %[1]s && pwd -P", quoted(r.root.Path)), nil)
+		if err != nil {
+			return err
+		}
+		r.base = strings.TrimSuffix(string(real), "\n")
 	}
-	r.staging = base + "/" + workspace.StagingName + rand.Text()
+	r.staging = r.base + "/" + workspace.StagingName + rand.Text()
 	if err := r.do(r.ctx, "mkdir -m 700 "+quoted(r.staging), nil); err != nil {
 		return err
 	}
@@ -561,11 +564,7 @@ func (f *filling) Write(p []byte) (int, error) {
 // apply removes, puts in place, and sets what is left to set.
 func (r *refit) apply() error {
 	var b strings.Builder
-	base := r.root.Path
-	if r.have != nil {
-		base = r.have.real
-	}
-	fmt.Fprintf(&b, "set -e\ncd %s\n", quoted(base))
+	fmt.Fprintf(&b, "set -e\ncd %s\n", quoted(r.base))
 	for _, dir := range r.closed() {
 		fmt.Fprintf(&b, "chmod u+rwx %s\n", quoted("./"+dir))
 	}

@@ -200,6 +200,8 @@ func (s *state) open(r Root) error {
 
 func (s *state) close() {
 	for _, f := range s.locks {
+		// A process that is being started may have the file for a moment more: closing it would not be enough.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 		f.Close()
 	}
 }
