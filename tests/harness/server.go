@@ -252,6 +252,7 @@ func (s *Server) run(args, env []string) (string, error) {
 // Grant says what a token allows.
 type Grant struct {
 	Repo     string
+	Thread   string       // of checkpoints; its scopes when Scopes is nil and there is no Repo
 	Scopes   []auth.Scope // git:read and git:write when nil
 	Policies policy.List
 	TTL      time.Duration // one hour when zero
@@ -261,6 +262,9 @@ type Grant struct {
 
 // Token mints a token of Org.
 func (s *Server) Token(g Grant) string {
+	if g.Scopes == nil && g.Repo == "" && g.Thread != "" {
+		g.Scopes = []auth.Scope{auth.CheckpointRead, auth.CheckpointWrite}
+	}
 	if g.Scopes == nil {
 		g.Scopes = []auth.Scope{auth.GitRead, auth.GitWrite}
 	}
@@ -274,7 +278,7 @@ func (s *Server) Token(g Grant) string {
 		g.Subject = "test"
 	}
 	token, err := auth.Mint(s.key, "", auth.Claims{
-		Org: Org, Subject: g.Subject, Repo: g.Repo, Scopes: g.Scopes, Policies: g.Policies,
+		Org: Org, Subject: g.Subject, Repo: g.Repo, Thread: g.Thread, Scopes: g.Scopes, Policies: g.Policies,
 		IssuedAt: g.Issued.Unix(), Expires: g.Issued.Add(g.TTL).Unix(),
 	})
 	if err != nil {

@@ -1,0 +1,179 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cairnstate/cairn/internal/testkit"
+	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/sdk/go/checkpoint"
+	"github.com/cairnstate/cairn/tests/harness"
+)
+
+// source reads objects of a thread from a server.
+type source struct {
+	store  *checkpoint.Remote
+	thread string
+}
+
+func (s *source) Get(ctx context.Context, digests []tree.Digest, fn func(tree.Digest, []byte) error) error {
+	return s.store.Fetch(ctx, checkpoint.Scope{Thread: s.thread}, digests, fn)
+}
+
+// crashes is one run of TestCrashRounds.
+type crashes struct {
+	*sandbox
+	server *harness.Server
+	random *rand.Rand
+	saved  map[string]map[string]string // the files of each acknowledged checkpoint
+	order  []string
+	kills  int
+}
+
+// TestCrashRounds edits, captures and restores while the client or the server is
+// killed: 8 rounds, 50 in a soak. What was acknowledged stays, nothing in a
+// workspace is a mixture, and an interrupted restore is completed by the next.
+func TestCrashRounds(t *testing.T) {
+	random := rand.New(rand.NewPCG(testkit.Seed(t), 5))
+	rounds := 8
+	if testkit.Soaking() {
+		rounds = 50
+	}
+	server := harness.Serve(t, harness.Options{})
+	c := &crashes{sandbox: newSandbox(t, server, "t"), server: server, random: random, saved: map[string]map[string]string{}}
+	c.write(map[string]string{"start": "start"})
+	for round := range rounds {
+		c.edit(round)
+		c.captureThrough(round)
+		c.restoreThrough()
+		c.check()
+	}
+	t.Logf("%d kills, %d acknowledged checkpoints", c.kills, len(c.order))
+	if c.kills < rounds {
+		t.Errorf("only %d kills in %d rounds", c.kills, rounds)
+	}
+	if _, err := server.Operate("fsck"); err != nil {
+		t.Errorf("fsck: %v", err)
+	}
+}
+
+// edit changes some files: small ones, and one of several chunks.
+func (c *crashes) edit(round int) {
+	files := map[string]string{}
+	for range 1 + c.random.IntN(20) {
+		name := fmt.Sprintf("d%d/f%d", c.random.IntN(5), c.random.IntN(40))
+		files[name] = strings.Repeat(fmt.Sprintf("%s in round %d\n", name, round), 1+c.random.IntN(500))
+	}
+	large := make([]byte, 1<<20+c.random.IntN(4<<20))
+	for i := range large {
+		large[i] = byte(c.random.Uint32())
+	}
+	files["large"] = string(large)
+	c.write(files)
+}
+
+// interrupted runs the program and kills it, or the server, after some time. It
+// reports whether the program ended well.
+func (c *crashes) interrupted(args ...string) (out []byte, done bool) {
+	c.Helper()
+	cmd := c.command(args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Start(); err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	select {
+	case <-time.After(time.Duration(5+c.random.IntN(120)) * time.Millisecond):
+		c.kills++
+		if c.random.IntN(2) == 0 {
+			c.server.Kill()
+			if err := c.server.Restart(); err != nil {
+				c.Fatalf("restart: %v", err)
+			}
+		} else if err := cmd.Process.Kill(); err != nil {
+			c.Log(err)
+		}
+		err = <-ended
+	case err = <-ended:
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() && exit.ExitCode() == 3 {
+		c.Errorf("%v is stale: %s", args, stderr.Bytes())
+	}
+	return stdout.Bytes(), err == nil
+}
+
+// captureThrough captures until it succeeds.
+func (c *crashes) captureThrough(round int) {
+	args := []string{"capture", "--json", "--root", c.dir, "--label", fmt.Sprint("round ", round)}
+	for try := 0; ; try++ {
+		var out []byte
+		if try < 5 {
+			var done bool
+			if out, done = c.interrupted(args...); !done {
+				continue
+			}
+		} else {
+			out = []byte(c.want(0, args...).stdout)
+		}
+		id := result{stdout: string(out)}.id(c.T)
+		if c.saved[id] == nil {
+			c.order = append(c.order, id)
+		}
+		c.saved[id] = c.files()
+		return
+	}
+}
+
+// restoreThrough restores an acknowledged checkpoint, through kills, and the head
+// after it.
+func (c *crashes) restoreThrough() {
+	now := c.files()
+	id := c.order[c.random.IntN(len(c.order))]
+	args := []string{"restore", "--json", "--no-undo", "--root", c.dir, "--checkpoint", id}
+	for range 3 {
+		if _, done := c.interrupted(args...); done {
+			break
+		}
+		for name, text := range c.files() {
+			if !strings.HasPrefix(name, ".cairn-restore-") && text != now[name] && text != c.saved[id][name] {
+				c.Fatalf("%q is neither the old nor the new one", name)
+			}
+		}
+	}
+	c.want(0, args...)
+	c.has(c.saved[id])
+	c.restore("--no-undo", "--checkpoint", c.order[len(c.order)-1])
+}
+
+// check compares every acknowledged checkpoint with what it was.
+func (c *crashes) check() {
+	ids := c.ids()
+	position := 0
+	for _, id := range ids {
+		if position < len(c.order) && id == c.order[position] {
+			position++
+		}
+	}
+	if position < len(c.order) {
+		c.Fatalf("the thread has %q, acknowledged were %q", ids, c.order)
+	}
+	other := newSandbox(c.T, c.server, "t")
+	for range 2 {
+		id := c.order[c.random.IntN(len(c.order))]
+		other.restore("--no-undo", "--checkpoint", id)
+		if got := other.files(); !maps.Equal(got, c.saved[id]) {
+			c.Fatalf("checkpoint %s has %d files, want %d, or others", id, len(got), len(c.saved[id]))
+		}
+	}
+}
