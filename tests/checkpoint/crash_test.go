@@ -39,11 +39,11 @@ type crashes struct {
 }
 
 // TestCrashRounds edits, captures and restores while the client or the server is
-// killed: 8 rounds, 50 in a soak. What was acknowledged stays, nothing in a
+// killed: 5 rounds, 50 in a soak. What was acknowledged stays, nothing in a
 // workspace is a mixture, and an interrupted restore is completed by the next.
 func TestCrashRounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(testkit.Seed(t), 5))
-	rounds := 8
+	rounds := 5
 	if testkit.Soaking() {
 		rounds = 50
 	}

@@ -131,8 +131,13 @@ func (s *sandbox) files() map[string]string {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		b, err := os.ReadFile(path)
 		rel, _ := filepath.Rel(s.dir, path)
+		if d.Type()&fs.ModeSymlink != 0 {
+			target, err := os.Readlink(path)
+			all[rel] = "-> " + target
+			return err
+		}
+		b, err := os.ReadFile(path)
 		all[rel] = string(b)
 		return err
 	})
