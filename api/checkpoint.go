@@ -129,7 +129,9 @@ type AppendManifest struct {
 	Checkpoint json.RawMessage `json:"checkpoint"`
 	// ExpectedHeadID is an id, or null for a thread without checkpoints.
 	ExpectedHeadID json.RawMessage `json:"expectedHeadId"`
-	Writer         ManifestWriter  `json:"writer"`
+	// Writer holds the lease. Without one it is taken, checked and given back in the
+	// same step.
+	Writer *ManifestWriter `json:"writer,omitempty"`
 	// ExternalBlobs says that the application keeps the bytes of the files
 	// elsewhere: nothing is checked of them, and nothing can be read here.
 	ExternalBlobs bool `json:"external_blobs,omitempty"`

@@ -15,9 +15,10 @@ type NewManifest struct {
 	Thread     string
 	Checkpoint json.RawMessage
 	Expected   json.RawMessage
-	// WriterThread and Lease are the writer's.
+	// WriterThread and Lease are the writer's. Without a lease it is taken and given
+	// back.
 	WriterThread string
-	Lease        Lease
+	Lease        *Lease
 	External     bool   // the application keeps the blobs
 	Upload       string // that has blobs, beside the thread's own
 	Record       func(Appended) *meta.Idempotency
@@ -81,7 +82,7 @@ func (e *Engine) tryManifest(ctx context.Context, c Caller, n *NewManifest, m *m
 	if err != nil {
 		return Appended{}, err
 	}
-	change := &meta.ThreadChange{Name: n.Thread, Expected: head.ID, Writer: n.Lease.writer()}
+	change := &meta.ThreadChange{Name: n.Thread, Expected: head.ID, Writer: n.Lease.writer(), Unheld: n.Lease == nil}
 	if head.ID != k.thread.Head {
 		// It is refused; the order of checks decides why.
 		row, err := cp.row()
@@ -120,7 +121,7 @@ func (e *Engine) tryManifest(ctx context.Context, c Caller, n *NewManifest, m *m
 
 // leaseFirst returns why a writer may not write, if it may not, rather than err.
 func (e *Engine) leaseFirst(ctx context.Context, c Caller, t *meta.ThreadChange, err error) error {
-	if _, lost := e.apply(ctx, meta.Change{Org: c.Org, Token: c.Token, Thread: &meta.ThreadChange{Name: t.Name, Writer: t.Writer}}); lost != nil {
+	if _, lost := e.apply(ctx, meta.Change{Org: c.Org, Token: c.Token, Thread: &meta.ThreadChange{Name: t.Name, Writer: t.Writer, Unheld: t.Unheld}}); lost != nil {
 		return lost
 	}
 	return err

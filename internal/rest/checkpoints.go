@@ -177,14 +177,17 @@ func (c *call) appendManifest(q api.AppendManifest) (api.AppendedCheckpoint, err
 	if q.ExpectedHeadID == nil {
 		return api.AppendedCheckpoint{}, invalid("expectedHeadId is missing: it is an id or null")
 	}
-	if err := exact(q.Writer.ThreadID); err != nil {
-		return api.AppendedCheckpoint{}, err
+	n := checkpoint.NewManifest{
+		Thread: q.Thread, Checkpoint: q.Checkpoint, Expected: q.ExpectedHeadID, External: q.ExternalBlobs, Upload: q.Upload,
+		WriterThread: q.Thread, Record: record(c, c.appended),
 	}
-	done, err := c.Service.Checkpoints.AppendManifest(c.ctx, c.access.Caller("POST manifests"), checkpoint.NewManifest{
-		Thread: q.Thread, Checkpoint: q.Checkpoint, Expected: q.ExpectedHeadID, WriterThread: q.Writer.ThreadID,
-		Lease: checkpoint.Lease{Token: q.Writer.OwnerToken, Fence: q.Writer.Fence}, External: q.ExternalBlobs, Upload: q.Upload,
-		Record: record(c, c.appended),
-	})
+	if w := q.Writer; w != nil {
+		if err := exact(w.ThreadID); err != nil {
+			return api.AppendedCheckpoint{}, err
+		}
+		n.WriterThread, n.Lease = w.ThreadID, &checkpoint.Lease{Token: w.OwnerToken, Fence: w.Fence}
+	}
+	done, err := c.Service.Checkpoints.AppendManifest(c.ctx, c.access.Caller("POST manifests"), n)
 	return c.appended(done), service.ThreadError(err)
 }
 

@@ -150,17 +150,8 @@ func (r *Remote) appended(ctx context.Context, q request) (*Appended, error) {
 	return &Appended{Checkpoint: c, Unchanged: answer.Unchanged}, err
 }
 
-// appendManifest sends a checkpoint with Files. Without a writer the lease is taken for it.
+// appendManifest sends a checkpoint with Files.
 func (r *Remote) appendManifest(ctx context.Context, q request, a Append) (*Appended, error) {
-	w := a.Writer
-	if w == nil {
-		lease, err := r.Acquire(ctx, a.Checkpoint.Thread)
-		if err != nil {
-			return nil, err
-		}
-		w = &lease.Writer
-		defer r.Release(context.WithoutCancel(ctx), *w)
-	}
 	if a.AnyHead {
 		head, err := r.Head(ctx, a.Checkpoint.Thread)
 		if err != nil {
@@ -174,9 +165,9 @@ func (r *Remote) appendManifest(ctx context.Context, q request, a Append) (*Appe
 	if a.Checkpoint.CreatedAt.IsZero() {
 		a.Checkpoint.CreatedAt = time.Now()
 	}
-	body := map[string]any{
-		"checkpoint": toManifest(&a.Checkpoint), "expectedHeadId": nil,
-		"writer": api.ManifestWriter{ThreadID: w.Thread, OwnerToken: w.OwnerToken, Fence: w.Fence},
+	body := map[string]any{"checkpoint": toManifest(&a.Checkpoint), "expectedHeadId": nil}
+	if w := a.Writer; w != nil {
+		body["writer"] = api.ManifestWriter{ThreadID: w.Thread, OwnerToken: w.OwnerToken, Fence: w.Fence}
 	}
 	if a.ExpectedHead != "" {
 		body["expectedHeadId"] = a.ExpectedHead
