@@ -13,7 +13,7 @@ const (
 )
 
 func (c *call) listAudit(q api.ListAudit) (api.AuditPage, error) {
-	before, err := auditPosition(q.Cursor)
+	before, err := resumed(c, q.Cursor, auditPosition)
 	if err != nil {
 		return api.AuditPage{}, err
 	}
@@ -29,7 +29,7 @@ func (c *call) listAudit(q api.ListAudit) (api.AuditPage, error) {
 	page := api.AuditPage{Entries: []api.AuditEntry{}}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		page.HasMore, page.NextCursor = true, afterAudit(rows[limit-1])
+		page.HasMore, page.NextCursor = true, c.issue(afterAudit(rows[limit-1]))
 	}
 	for _, e := range rows {
 		page.Entries = append(page.Entries, describeAudit(e))

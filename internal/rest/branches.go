@@ -15,7 +15,7 @@ func describeBranch(b service.Branch) api.Branch {
 }
 
 func (c *call) listBranches(q api.ListBranches) (api.BranchList, error) {
-	after, err := branchPosition(q.Cursor)
+	after, err := resumed(c, q.Cursor, branchPosition)
 	if err != nil {
 		return api.BranchList{}, err
 	}
@@ -27,10 +27,10 @@ func (c *call) listBranches(q api.ListBranches) (api.BranchList, error) {
 	list := api.BranchList{Branches: []api.BranchItem{}}
 	if len(branches) > limit {
 		branches = branches[:limit]
-		list.HasMore, list.NextCursor = true, afterBranch(branches[limit-1])
+		list.HasMore, list.NextCursor = true, c.issue(afterBranch(branches[limit-1]))
 	}
 	for _, b := range branches {
-		list.Branches = append(list.Branches, api.BranchItem{Cursor: afterBranch(b), Branch: describeBranch(b)})
+		list.Branches = append(list.Branches, api.BranchItem{Cursor: c.issue(afterBranch(b)), Branch: describeBranch(b)})
 	}
 	return list, nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Cursors are opaque to clients: a letter that says of what, then numbers and
-// perhaps a name, in base64url. They are positions, not snapshots: what is
+// perhaps a name, in base64url, and a mark. They are positions, not snapshots: what is
 // created meanwhile neither repeats nor hides an item.
 const (
 	auditCursor    = 'a'
@@ -41,6 +41,42 @@ const maxCursor = 2*refname.MaxLen + 64
 
 func badCursor() error {
 	return invalid("the cursor is not one that this route returned: start again without it")
+}
+
+// markBytes is the length of the mark of a cursor that was given to a client.
+const markBytes = 6
+
+// mark is what a cursor ends in when it was given for what the request is about:
+// it tells cursors of other repositories, and damaged ones.
+func (c *call) mark(cursor string) string {
+	data := binary.BigEndian.AppendUint64(nil, uint64(c.access.Org.ID))
+	data = binary.BigEndian.AppendUint64(data, uint64(c.access.Repo.ID))
+	return cursorEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(append(data, cursor...))))
+}
+
+// issue is a cursor as a client is given it.
+func (c *call) issue(cursor string) string { return cursor + c.mark(cursor) }
+
+// resume returns the cursor that was issued as the one that a client gives; "" is
+// the start.
+func (c *call) resume(given string) (string, error) {
+	if given == "" {
+		return "", nil
+	}
+	at := len(given) - markBytes
+	if at < 0 || c.mark(given[:at]) != given[at:] {
+		return "", badCursor()
+	}
+	return given[:at], nil
+}
+
+// resumed reads a cursor that a client gives.
+func resumed[P any](c *call, given string, read func(string) (P, error)) (at P, err error) {
+	cursor, err := c.resume(given)
+	if err != nil {
+		return at, err
+	}
+	return read(cursor)
 }
 
 // openCursor returns what follows the letter of a cursor.
@@ -178,23 +214,24 @@ func afterRepo(r meta.Repo) string {
 	return cursorEncoding.EncodeToString(binary.BigEndian.AppendUint64(data, uint64(r.ID)))
 }
 
-// repoPosition reads a cursor of repositories; "" is the start.
-func repoPosition(cursor string) (time.Time, meta.RepoID, error) {
+// repoPosition reads a cursor of repositories, as the ID and CreatedAt of the last
+// one; "" is the start.
+func repoPosition(cursor string) (at meta.Repo, err error) {
 	if cursor == "" {
-		return time.Time{}, 0, nil
+		return at, nil
 	}
 	data, err := openCursor(cursor, repoCursor)
 	if err != nil {
-		return time.Time{}, 0, err
+		return at, err
 	}
 	if len(data) != 16 {
-		return time.Time{}, 0, badCursor()
+		return at, badCursor()
 	}
 	created, id := int64(binary.BigEndian.Uint64(data)), int64(binary.BigEndian.Uint64(data[8:]))
 	if created <= 0 || id <= 0 {
-		return time.Time{}, 0, badCursor()
+		return at, badCursor()
 	}
-	return time.UnixMicro(created), meta.RepoID(id), nil
+	return meta.Repo{CreatedAt: time.UnixMicro(created), ID: meta.RepoID(id)}, nil
 }
 
 // maxPathCursor bounds a cursor of files in bytes; pushed trees may hold longer

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/service"
+	"github.com/cairnstate/cairn/internal/webhook"
 )
 
 func TestCursorsComeBack(t *testing.T) {
@@ -25,8 +28,8 @@ func TestCursorsComeBack(t *testing.T) {
 		}
 	}
 	r := meta.Repo{ID: 77, CreatedAt: time.UnixMicro(1712345678901234)}
-	if at, id, err := repoPosition(afterRepo(r)); err != nil || !at.Equal(r.CreatedAt) || id != r.ID {
-		t.Errorf("comes back as %v %d %v", at, id, err)
+	if at, err := repoPosition(afterRepo(r)); err != nil || !at.CreatedAt.Equal(r.CreatedAt) || at.ID != r.ID {
+		t.Errorf("comes back as %+v %v", at, err)
 	}
 	for _, path := range []string{"a/b", "ü", "bad\xff\xfename", "\x80/"} {
 		cursor := afterPath(path)
@@ -50,7 +53,7 @@ func TestBadCursors(t *testing.T) {
 		if _, _, err := matchPosition(cursor, repo.GrepQuery{}); err == nil || service.Public(err).Code != service.Invalid {
 			t.Errorf("cursor of a search %.40q: %v", cursor, err)
 		}
-		if _, _, err := repoPosition(cursor); err == nil || service.Public(err).Code != service.Invalid {
+		if _, err := repoPosition(cursor); err == nil || service.Public(err).Code != service.Invalid {
 			t.Errorf("repository cursor %.40q: %v", cursor, err)
 		}
 	}
@@ -77,9 +80,9 @@ func FuzzCursors(f *testing.F) {
 				t.Fatalf("%q: %+v, then %+v, %v", cursor, p, q, err)
 			}
 		}
-		if at, id, err := repoPosition(cursor); err == nil && cursor != "" {
-			if got := afterRepo(meta.Repo{ID: id, CreatedAt: at}); got != cursor {
-				t.Fatalf("%q reads as %v %d, which is %q", cursor, at, id, got)
+		if at, err := repoPosition(cursor); err == nil && cursor != "" {
+			if got := afterRepo(at); got != cursor {
+				t.Fatalf("%q reads as %+v, which is %q", cursor, at, got)
 			}
 		}
 		for _, path := range []string{"", "src/a.txt"} {
@@ -263,4 +266,133 @@ func TestRepoPages(t *testing.T) {
 	}
 	s.refused(http.StatusBadRequest, api.Invalid, "GET", "/api/repos?cursor=x", org, nil)
 	s.refused(http.StatusForbidden, api.ScopeMissing, "GET", "/api/repos", s.token("org", "git:read"), nil)
+}
+
+// cursorOf asks for the first item of a list and returns the cursor after it.
+func (s *stack) cursorOf(method, path, token string, body any) string {
+	s.t.Helper()
+	a := s.do(method, path, token, body)
+	var page map[string]any
+	if a.status != http.StatusOK || json.Unmarshal(a.body, &page) != nil {
+		s.t.Fatalf("%s %s: %d %s", method, path, a.status, a.body)
+	}
+	if next, ok := page["next_cursor"].(string); ok {
+		return next
+	}
+	for _, list := range page {
+		if items, ok := list.([]any); ok && len(items) > 0 {
+			if item, ok := items[0].(map[string]any); ok && item["cursor"] != nil {
+				return item["cursor"].(string)
+			}
+		}
+	}
+	s.t.Fatalf("%s %s gives no cursor: %s", method, path, a.body)
+	return ""
+}
+
+// TestForeignCursors walks the routes that take a cursor: one of another list, of
+// another repository or org, cut anywhere or with a letter changed is refused with
+// the stable code, and tells nothing. Those of files are paths, of which any will do.
+func TestForeignCursors(t *testing.T) {
+	s := newStack(t)
+	populate(s)
+	s.hideAll()
+	const other = "team/" + hidden
+	for i := range 2 { // something more of everything
+		for _, repo := range []string{populated, other} {
+			s.commit(repo, nil, map[string]string{fmt.Sprint("more", i): "hello again\nhello\n"})
+			s.want(http.StatusOK, "POST", repoPath(repo, "notes"), s.full(repo), fmt.Sprintf(`{"sha":"main","action":"append","note":"x","ref":"more%d"}`, i), nil)
+			hook := map[string]any{"url": "https://hooks.example.com/x"}
+			s.want(http.StatusCreated, "POST", "/api/webhooks", s.token(repo, auth.RepoWrite), hook, nil)
+		}
+	}
+	save := func(repo string, hook meta.WebhookID) {
+		r := s.repo(repo)
+		page, err := s.meta.EventPage(t.Context(), meta.EventQuery{Org: r.Org, Repo: r.ID, Limit: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := s.meta.LeaseWebhook(t.Context(), hook, "test", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := meta.DeliveryProgress{Webhook: hook, Fence: lease.Fence, Release: true}
+		for _, e := range page.Events {
+			p.Deliveries = append(p.Deliveries, meta.Delivery{Position: e.Position, Type: e.Type})
+		}
+		if err := s.meta.SaveDeliveries(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(populated, sampleWebhook)
+	save(other, 8)
+
+	type list struct{ name, method, path, token, body string }
+	at := func(l list, cursor string) (path string, body any) {
+		if l.method == http.MethodPost {
+			return l.path, fmt.Sprintf(l.body, fmt.Sprintf(`,"cursor":%q`, cursor))
+		}
+		return with(l.path, "limit=1&cursor="+url.QueryEscape(cursor)), nil
+	}
+	first := func(l list) string {
+		if l.method == http.MethodPost {
+			return s.cursorOf(l.method, l.path, l.token, fmt.Sprintf(l.body, ""))
+		}
+		return s.cursorOf(l.method, with(l.path, "limit=1"), l.token, nil)
+	}
+	var lists []list
+	foreign := make(map[string]string) // a cursor of the same list elsewhere
+	cursors := make(map[string]string)
+	for _, r := range routes() {
+		_, paged := r.op.request.FieldByName("Cursor")
+		if _, in := r.op.request.FieldByName("Pagination"); !paged && !in {
+			continue
+		}
+		of := func(repo, hook string) list {
+			token := s.token(repo, auth.GitRead, auth.RepoWrite)
+			if slices.Contains(r.access.scopes, auth.OrgRead) || slices.Contains(r.access.scopes, auth.OrgAdmin) {
+				token = s.token("org", auth.OrgRead, auth.OrgAdmin)
+			}
+			path := strings.NewReplacer(repoSegment, url.PathEscape(repo), "{webhook}", hook).Replace("/api/" + r.path)
+			return list{r.name, r.method, path, token, `{"query":{"pattern":"."},"pagination":{"limit":1%s}}`}
+		}
+		l := of(populated, webhook.PublicID(sampleWebhook))
+		lists = append(lists, l)
+		cursors[r.name] = first(l)
+		foreign[r.name] = first(of(other, webhook.PublicID(8)))
+	}
+	t.Logf("%d routes take a cursor", len(lists))
+	if len(lists) == 0 {
+		t.Error("no route takes a cursor")
+	}
+	for _, l := range lists {
+		own := cursors[l.name]
+		path, body := at(l, own)
+		s.want(http.StatusOK, l.method, path, l.token, body, nil)
+		var bad []string
+		bad = append(bad, foreign[l.name]) // the same one where the list is the org's
+		for name, cursor := range cursors {
+			if name != l.name {
+				bad = append(bad, cursor)
+			}
+		}
+		for i := range len(own) {
+			bad = append(bad, own[:i], own[:i]+string(rune('A'+(own[i]+1)%26))+own[i+1:])
+		}
+		bad = slices.DeleteFunc(bad, func(c string) bool { return c == "" || c == own })
+		for _, cursor := range bad {
+			path, body := at(l, cursor)
+			a := s.do(l.method, path, l.token, body)
+			if strings.HasPrefix(l.name, "files.") {
+				if a.status != http.StatusOK {
+					t.Errorf("%s with %q: %d %s", l.name, cursor, a.status, a.body)
+				}
+			} else if a.status != http.StatusBadRequest || a.error(t).Code != api.Invalid || a.error(t).Message != badCursor().Error() {
+				t.Errorf("%s with %q: %d %s", l.name, cursor, a.status, a.body)
+			}
+			if strings.Contains(string(a.body), hidden) {
+				t.Errorf("%s with %q tells of another repository: %s", l.name, cursor, a.body)
+			}
+		}
+	}
 }

@@ -44,7 +44,7 @@ func (c *call) grep(q api.Grep) (api.GrepResult, error) {
 		out.Matches = append(out.Matches, m)
 	}
 	if page.Next != nil {
-		out.HasMore, out.NextCursor = true, afterMatch(at.ID, gq, *page.Next)
+		out.HasMore, out.NextCursor = true, c.issue(afterMatch(at.ID, gq, *page.Next))
 	}
 	c.header().Set("X-Cache", map[bool]string{true: "HIT", false: "MISS"}[cached])
 	return out, nil
@@ -93,6 +93,10 @@ func (c *call) grepAt(rev string, ephemeral bool, cursor string, q repo.GrepQuer
 	if cursor == "" {
 		v, at, err := c.at(rev, ephemeral)
 		return v, at, repo.GrepPosition{}, err
+	}
+	cursor, err := c.resume(cursor)
+	if err != nil {
+		return nil, repo.Resolved{}, repo.GrepPosition{}, err
 	}
 	commit, after, err := matchPosition(cursor, q)
 	if err != nil {

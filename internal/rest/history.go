@@ -72,7 +72,7 @@ func (c *call) listCommits(q api.ListCommits) (api.CommitList, error) {
 		list.Commits = append(list.Commits, describeCommit(id, d))
 	}
 	if more {
-		list.HasMore, list.NextCursor = true, afterCommit(historyPosition{at.tip, at.skip + len(ids)}, path)
+		list.HasMore, list.NextCursor = true, c.issue(afterCommit(historyPosition{at.tip, at.skip + len(ids)}, path))
 	}
 	return list, nil
 }
@@ -97,7 +97,7 @@ func (c *call) historyAt(q api.ListCommits, path string) (*repo.View, historyPos
 		}
 		return v, historyPosition{tip: at.ID}, err
 	}
-	at, err := commitPosition(q.Cursor, path)
+	at, err := resumed(c, q.Cursor, func(cursor string) (historyPosition, error) { return commitPosition(cursor, path) })
 	if err != nil {
 		return nil, at, err
 	}

@@ -147,7 +147,7 @@ func (c *call) listNotesRefs(q api.ListNotesRefs) (api.NotesRefList, error) {
 	if list.Prefix, err = underNotes(q.Prefix); err != nil {
 		return list, err
 	}
-	after, err := namePosition(q.Cursor, notesCursor)
+	after, err := resumed(c, q.Cursor, func(cursor string) (string, error) { return namePosition(cursor, notesCursor) })
 	if err != nil {
 		return list, err
 	}
@@ -158,10 +158,10 @@ func (c *call) listNotesRefs(q api.ListNotesRefs) (api.NotesRefList, error) {
 	}
 	if len(refs) > limit {
 		refs = refs[:limit]
-		list.HasMore, list.NextCursor = true, afterName(notesCursor, refs[limit-1].Name)
+		list.HasMore, list.NextCursor = true, c.issue(afterName(notesCursor, refs[limit-1].Name))
 	}
 	for _, r := range refs {
-		list.Refs = append(list.Refs, api.NotesRefItem{Cursor: afterName(notesCursor, r.Name), Ref: r.Name, SHA: r.ID.String()})
+		list.Refs = append(list.Refs, api.NotesRefItem{Cursor: c.issue(afterName(notesCursor, r.Name)), Ref: r.Name, SHA: r.ID.String()})
 	}
 	return list, nil
 }

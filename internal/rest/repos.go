@@ -107,19 +107,19 @@ const (
 )
 
 func (c *call) listRepos(q api.ListRepos) (api.RepoList, error) {
-	created, id, err := repoPosition(q.Cursor)
+	after, err := resumed(c, q.Cursor, repoPosition)
 	if err != nil {
 		return api.RepoList{}, err
 	}
 	limit := pageSize(q.Limit, listDefault, listMax)
-	rows, err := c.Service.Repos(c.ctx, c.access, strings.TrimSpace(q.Q), created, id, limit+1)
+	rows, err := c.Service.Repos(c.ctx, c.access, strings.TrimSpace(q.Q), after.CreatedAt, after.ID, limit+1)
 	if err != nil {
 		return api.RepoList{}, err
 	}
 	var list api.RepoList
 	if len(rows) > limit {
 		rows = rows[:limit]
-		list.HasMore, list.NextCursor = true, afterRepo(rows[limit-1])
+		list.HasMore, list.NextCursor = true, c.issue(afterRepo(rows[limit-1]))
 	}
 	list.Repos, err = c.describeAll(rows...)
 	return list, err

@@ -19,7 +19,7 @@ func afterTag(t service.Tag) string { return afterName(tagCursor, refname.TagsPr
 func shortTag(name string) string { return strings.TrimPrefix(name, refname.TagsPrefix) }
 
 func (c *call) listTags(q api.ListTags) (api.TagList, error) {
-	after, err := namePosition(q.Cursor, tagCursor)
+	after, err := resumed(c, q.Cursor, func(cursor string) (string, error) { return namePosition(cursor, tagCursor) })
 	if err != nil {
 		return api.TagList{}, err
 	}
@@ -31,10 +31,10 @@ func (c *call) listTags(q api.ListTags) (api.TagList, error) {
 	list := api.TagList{Tags: []api.TagItem{}}
 	if len(tags) > limit {
 		tags = tags[:limit]
-		list.HasMore, list.NextCursor = true, afterTag(tags[limit-1])
+		list.HasMore, list.NextCursor = true, c.issue(afterTag(tags[limit-1]))
 	}
 	for _, t := range tags {
-		list.Tags = append(list.Tags, api.TagItem{Cursor: afterTag(t), Tag: describeTag(t)})
+		list.Tags = append(list.Tags, api.TagItem{Cursor: c.issue(afterTag(t)), Tag: describeTag(t)})
 	}
 	return list, nil
 }

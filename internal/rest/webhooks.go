@@ -37,7 +37,7 @@ const (
 )
 
 func (c *call) listWebhooks(q api.ListWebhooks) (api.WebhookList, error) {
-	after, err := webhookPosition(q.Cursor)
+	after, err := resumed(c, q.Cursor, webhookPosition)
 	if err != nil {
 		return api.WebhookList{}, err
 	}
@@ -46,7 +46,7 @@ func (c *call) listWebhooks(q api.ListWebhooks) (api.WebhookList, error) {
 	list := api.WebhookList{Webhooks: []api.Webhook{}}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		list.HasMore, list.NextCursor = true, afterWebhook(rows[limit-1].ID)
+		list.HasMore, list.NextCursor = true, c.issue(afterWebhook(rows[limit-1].ID))
 	}
 	for _, w := range rows {
 		list.Webhooks = append(list.Webhooks, describeWebhook(w))
@@ -128,7 +128,7 @@ func (c *call) deleteWebhook(q api.GetWebhook) (api.DeletedWebhook, error) {
 }
 
 func (c *call) listDeliveries(q api.ListDeliveries) (api.DeliveryList, error) {
-	before, err := deliveryPosition(q.Cursor)
+	before, err := resumed(c, q.Cursor, deliveryPosition)
 	if err != nil {
 		return api.DeliveryList{}, err
 	}
@@ -140,7 +140,7 @@ func (c *call) listDeliveries(q api.ListDeliveries) (api.DeliveryList, error) {
 	list := api.DeliveryList{Deliveries: []api.Delivery{}}
 	if len(rows.List) > limit {
 		rows.List = rows.List[:limit]
-		list.HasMore, list.NextCursor = true, beforeDelivery(webhook.Place(rows.Webhook, rows.List[limit-1]))
+		list.HasMore, list.NextCursor = true, c.issue(beforeDelivery(webhook.Place(rows.Webhook, rows.List[limit-1])))
 	}
 	for _, d := range rows.List {
 		list.Deliveries = append(list.Deliveries, api.Delivery{
