@@ -203,3 +203,43 @@ func isRefusal(err error) bool {
 	)
 	return errors.As(err, &bad) || errors.As(err, &path) || errors.As(err, &conflict) || errors.As(err, &limit)
 }
+
+// TestBrokenBinary breaks the content of a binary file: git passes over the file
+// and all that follow it, and applies those before. Here nothing is applied.
+func TestBrokenBinary(t *testing.T) {
+	blob := "\x00binary " + strings.Repeat("content ", 40)
+	w := load(t, []tree{
+		{"a": {"100644", "1\n"}, "b": {"100644", blob}, "c": {"100644", "1\n"}},
+		{"a": {"100644", "2\n"}, "b": {"100644", blob + "more"}, "c": {"100644", "2\n"}},
+	})
+	text := all(w.compare(t, patch.Comparison{Old: w.trees[0], New: w.trees[1], Exact: true}))
+	if got, err := w.applied(t, w.trees[0], text); err != nil || len(got) != 3 {
+		t.Fatalf("whole: %q, %v\n%s", got, err, text)
+	}
+	begin := strings.Index(text, "GIT binary patch\n")
+	end := begin + strings.Index(text[begin:], "diff --git a/c")
+	partly := 0
+	for at := begin + len("GIT binary patch\n"); at < end; at++ {
+		broken := []byte(text)
+		if broken[at]++; text[at] == '\n' {
+			continue
+		}
+		got, err := w.applied(t, w.trees[0], string(broken))
+		tree, lost := w.cached(t, w.trees[0], string(broken))
+		if err == nil && (lost != nil || !slices.Equal(got, w.differs(t, w.trees[0].String(), tree))) {
+			t.Errorf("byte %d: applied to %q, and git says %v", at, got, lost)
+		}
+		if err != nil && !isRefusal(err) {
+			t.Errorf("byte %d: %v", at, err)
+		}
+		if err == nil && len(got) < 3 {
+			t.Errorf("byte %d: applied to %q only", at, got)
+		}
+		if err != nil && lost == nil {
+			partly++
+		}
+	}
+	if partly == 0 {
+		t.Error("git applied none of the broken patches in part")
+	}
+}

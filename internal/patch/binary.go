@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 
@@ -33,21 +34,15 @@ func (s *scanner) binary() error {
 			}
 			return malformed("line %d is no binary patch", s.number)
 		}
-		head, err := s.content()
+		if size > maxInflated || s.inflated > maxInflated-int64(size) {
+			return &task.LimitError{What: "bytes in binary files", Limit: maxInflated}
+		}
+		result, err := s.content(int64(size), kind == "delta")
 		if err != nil {
 			return err
 		}
-		made := int64(size)
-		if kind == "delta" {
-			result, err := deltaResult(head)
-			if err != nil {
-				return malformed("the binary patch before line %d is broken", s.number)
-			}
-			if made += result; made < 0 || result < 0 {
-				made = maxInflated + 1
-			}
-		}
-		if made > maxInflated || s.inflated > maxInflated-made {
+		made := int64(size) + result
+		if result > maxInflated || s.inflated > maxInflated-made {
 			return &task.LimitError{What: "bytes in binary files", Limit: maxInflated}
 		}
 		s.inflated += made
@@ -56,30 +51,87 @@ func (s *scanner) binary() error {
 	return nil
 }
 
-// content reads lines to the blank one at their end and returns the beginning of
-// what they decode to.
-func (s *scanner) content() ([]byte, error) {
-	const most = 4 << 10
-	var head []byte
-	for {
-		line, err := s.line()
-		if errors.Is(err, io.EOF) {
-			return nil, malformed("it ends in the middle of a binary file, after line %d", s.number)
+// content reads a binary content, to the blank line at its end. It has to inflate
+// to size bytes: where one does not, git reads no further and applies what came
+// before. result is the length in bytes of what a delta makes.
+func (s *scanner) content(size int64, delta bool) (result int64, err error) {
+	src := &contentReader{s: s}
+	result, err = inflate(src, size, delta)
+	if src.err == nil {
+		_, _ = io.Copy(io.Discard, src) // git passes over what follows the stream
+	}
+	switch {
+	case src.err != io.EOF:
+		return 0, src.err
+	case err != nil:
+		return 0, malformed("the binary content before line %d is broken", s.number)
+	}
+	return result, nil
+}
+
+func inflate(src io.Reader, size int64, delta bool) (result int64, err error) {
+	z, err := zlib.NewReader(src)
+	if err != nil {
+		return 0, err
+	}
+	counted := &countedReader{src: io.LimitReader(z, size+1)}
+	r := bufio.NewReader(counted)
+	if delta {
+		if result, err = deltaResult(r); err != nil {
+			return 0, err
 		}
-		if err != nil {
-			return nil, err
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		return 0, err
+	}
+	if counted.n != size {
+		return 0, errors.New("the content has another length")
+	}
+	return result, nil
+}
+
+// countedReader counts what is read.
+type countedReader struct {
+	src io.Reader
+	n   int64
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.src.Read(p)
+	r.n += int64(n)
+	return n, err
+}
+
+// contentReader decodes the lines of a binary content; io.EOF is the blank one.
+type contentReader struct {
+	s    *scanner
+	left []byte
+	err  error
+}
+
+func (r *contentReader) Read(p []byte) (int, error) {
+	for len(r.left) == 0 {
+		if r.err != nil {
+			return 0, r.err
 		}
+		line, err := r.s.line()
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		if len(line) == 0 {
-			return head, nil
-		}
-		if len(head) < most {
-			var ok bool
-			if head, ok = base85(head, line); !ok {
-				return nil, malformed("line %d is no binary content", s.number)
+		switch ok := true; {
+		case errors.Is(err, io.EOF):
+			r.err = malformed("it ends in the middle of a binary file, after line %d", r.s.number)
+		case err != nil:
+			r.err = err
+		case len(line) == 0:
+			r.err = io.EOF
+		default:
+			if r.left, ok = base85(r.left[:0], line); !ok {
+				r.left, r.err = nil, malformed("line %d is no binary content", r.s.number)
 			}
 		}
 	}
+	n := copy(p, r.left)
+	r.left = r.left[n:]
+	return n, nil
 }
 
 // digits85 are the digits of git's base 85, by value.
@@ -118,17 +170,14 @@ func base85(out, line []byte) ([]byte, bool) {
 	return out, true
 }
 
-// deltaResult returns the length in bytes of what a delta makes, whose beginning
-// is given, compressed.
-func deltaResult(head []byte) (int64, error) {
-	z, err := zlib.NewReader(bytes.NewReader(head))
-	if err != nil {
-		return 0, err
-	}
-	r := bufio.NewReader(z)
+// deltaResult returns the length in bytes of what a delta makes.
+func deltaResult(r io.ByteReader) (int64, error) {
 	if _, err := binary.ReadUvarint(r); err != nil {
 		return 0, err
 	}
 	n, err := binary.ReadUvarint(r)
+	if n > math.MaxInt64 {
+		n = math.MaxInt64
+	}
 	return int64(n), err
 }

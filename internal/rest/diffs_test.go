@@ -244,7 +244,7 @@ func TestHostilePatches(t *testing.T) {
 		{"huge hunk", "--- a/README.md\n+++ b/README.md\n@@ -1,999999999 +1,999999999 @@\n hello again\n", 400, "invalid"},
 		{"absurd hunk", "--- a/README.md\n+++ b/README.md\n@@ -1,99999999999999999999 +1 @@\n-x\n", 400, "invalid"},
 		{"binary claim", "diff --git a/b b/b\nnew file mode 100644\nindex " + zeros + ".." + strings.Repeat("1", 40) + "\nGIT binary patch\nliteral 99999999999\nHcmV?d00001\n\n", 413, "payload_too_large"},
-		{"delta bomb", "diff --git a/README.md b/README.md\nindex 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644\nGIT binary patch\ndelta 8\n" + deltaBomb + "\n\n", 413, "payload_too_large"},
+		{"delta bomb", "diff --git a/README.md b/README.md\nindex 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644\nGIT binary patch\ndelta 7\n" + deltaBomb + "\n\n", 413, "payload_too_large"},
 		{"many files", many, 413, "payload_too_large"},
 	}
 	before := s.state()
