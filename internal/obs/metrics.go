@@ -18,6 +18,7 @@ type Metrics struct {
 	seconds  *prometheus.HistogramVec
 	sent     *prometheus.CounterVec
 	received *prometheus.CounterVec
+	refusals *prometheus.CounterVec
 	inFlight prometheus.Gauge
 }
 
@@ -38,6 +39,9 @@ func NewMetrics(version string) *Metrics {
 		received: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "cairn_request_bytes_total", Help: "Bytes of requests' bodies, by route.",
 		}, []string{"route"}),
+		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "cairn_refusals_total", Help: "Requests refused or failed, by route and by the code of the error.",
+		}, []string{"route", "code"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "cairn_requests_in_flight", Help: "Requests being answered now.",
 		}),
@@ -46,10 +50,14 @@ func NewMetrics(version string) *Metrics {
 		Name: "cairn_build_info", Help: "Always 1; the label names the version.", ConstLabels: prometheus.Labels{"version": version},
 	})
 	build.Set(1)
-	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.received, m.inFlight, build,
+	m.registry.MustRegister(m.requests, m.seconds, m.sent, m.received, m.refusals, m.inFlight, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// Refused counts a request that was refused, or failed, with a code, which is from
+// a fixed set.
+func (m *Metrics) Refused(route, code string) { m.refusals.WithLabelValues(route, code).Inc() }
 
 // CountCorruption exports how often bytes that the metadata names were found
 // missing or wrong; count is asked at each scrape. Call it once.

@@ -199,7 +199,7 @@ func challenge(p *service.Error) string {
 	return `Bearer realm="cairn", error="invalid_token"`
 }
 
-// log records faults as errors, unless the client left and that is why.
+// log counts a refusal, and records faults as errors, unless the client left and that is why.
 func (c *call) log(p *service.Error) {
 	level := slog.LevelDebug
 	if p.Status() >= 500 && !c.lost && c.r.Context().Err() == nil {
@@ -209,6 +209,7 @@ func (c *call) log(p *service.Error) {
 	if c.route != nil {
 		name = c.route.name
 	}
+	c.Refused(name, string(p.Code))
 	cause := error(p)
 	if p.Err != nil {
 		cause = p.Err

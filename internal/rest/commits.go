@@ -120,6 +120,9 @@ func (c *call) commitRequest(m *api.CommitMetadata) (repo.CommitRequest, error) 
 	return req, err
 }
 
+// maxIdentity bounds a name and an email of an author, in bytes.
+const maxIdentity = 1 << 10
+
 // signature translates an identity. A date that cannot be read stands for now.
 func signature(what string, who *api.Identity, now time.Time) (object.Signature, error) {
 	if who == nil {
@@ -128,6 +131,9 @@ func signature(what string, who *api.Identity, now time.Time) (object.Signature,
 	name, email := strings.TrimSpace(who.Name), strings.TrimSpace(who.Email)
 	if name == "" || email == "" {
 		return object.Signature{}, invalid("%s needs a name and an email", what)
+	}
+	if len(name) > maxIdentity || len(email) > maxIdentity {
+		return object.Signature{}, invalid("%s has a name or an email of more than %d bytes", what, maxIdentity)
 	}
 	if strings.ContainsAny(name+email, "<>\n\x00") {
 		return object.Signature{}, invalid("%s has a name or an email with a line break, NUL, < or >", what)

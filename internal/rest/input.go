@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/cairnstate/cairn/internal/service"
 )
@@ -108,6 +110,9 @@ func (c *call) readJSON() ([]byte, error) {
 // decodeJSON reads one JSON value. Members that are not known are passed over,
 // or refused when strict is set.
 func decodeJSON(data []byte, into any, strict bool) error {
+	if !unicodeOnly(data) {
+		return invalid("the request body is not valid UTF-8, or escapes half of a character")
+	}
 	if !strict && json.Unmarshal(data, into) == nil {
 		return nil // else the decoder says what is wrong
 	}
@@ -122,6 +127,43 @@ func decodeJSON(data []byte, into any, strict bool) error {
 		return invalid("the request body holds more than one JSON value")
 	}
 	return nil
+}
+
+// unicodeOnly reports whether a JSON text holds nothing but Unicode: the decoder
+// puts another character in the place of what is none, so that names would change.
+func unicodeOnly(data []byte) bool {
+	if !utf8.Valid(data) {
+		return false
+	}
+	for {
+		i := bytes.IndexByte(data, '\\')
+		if i < 0 || i+1 == len(data) {
+			return true
+		}
+		data = data[i:]
+		r, ok := escaped(data)
+		switch {
+		case !ok:
+			data = data[2:]
+			continue
+		case !utf16.IsSurrogate(r):
+			data = data[6:]
+			continue
+		}
+		if second, ok := escaped(data[6:]); !ok || utf16.DecodeRune(r, second) == utf8.RuneError {
+			return false
+		}
+		data = data[12:]
+	}
+}
+
+// escaped reads the escape \uXXXX that a text begins with.
+func escaped(text []byte) (rune, bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
 }
 
 // elements decodes an array, or null for none, one element at a time.

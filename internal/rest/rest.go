@@ -28,6 +28,9 @@ type Config struct {
 	IdleTimeout time.Duration
 	// Log takes faults; it is never given a credential.
 	Log *slog.Logger
+	// Refused is told of each request that is refused, or fails: its route and the
+	// code of the error. nil is nobody.
+	Refused func(route, code string)
 	// Stopping is closed when the server stops: streams then end. nil never is.
 	Stopping <-chan struct{}
 }
@@ -50,6 +53,9 @@ func New(c Config) *Handler {
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Refused == nil {
+		c.Refused = func(string, string) {}
 	}
 	h := &Handler{Config: c, large: semaphore.NewWeighted(maxBodies)}
 	for _, r := range routes() {

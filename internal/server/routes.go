@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,13 +27,13 @@ const healthWait = 5 * time.Second
 // the operator's pages.
 func (s *Server) routes(version string) http.Handler {
 	git := &githttp.Handler{
-		Backend:     gitBackend{s.service},
+		Backend:     gitBackend{s.service, s.metrics.Refused},
 		ErrorStatus: status,
 		Log:         s.log,
 		Wire:        wire.Server{Agent: "cairn/" + version},
 		Limits:      githttp.Limits{Idle: s.cfg.IdleTimeout},
 	}
-	api := rest.New(rest.Config{Service: s.service, PublicURL: s.URL, IdleTimeout: s.cfg.IdleTimeout, Log: s.log, Stopping: s.stop})
+	api := rest.New(rest.Config{Service: s.service, PublicURL: s.URL, IdleTimeout: s.cfg.IdleTimeout, Log: s.log, Refused: s.metrics.Refused, Stopping: s.stop})
 	return s.observed(func(r *http.Request) (string, http.Handler) { return s.pick(git, api, r) })
 }
 
@@ -191,8 +192,11 @@ func first(values ...string) string {
 	return ""
 }
 
-// gitBackend hands Git requests to the use cases.
-type gitBackend struct{ *service.Service }
+// gitBackend hands Git requests to the use cases, and counts what they refuse.
+type gitBackend struct {
+	*service.Service
+	refused func(route, code string)
+}
 
 var namespaces = map[githttp.Kind]repo.Namespace{
 	githttp.Normal:    repo.Normal,
@@ -200,12 +204,48 @@ var namespaces = map[githttp.Kind]repo.Namespace{
 	githttp.Import:    repo.Normal,
 }
 
+// Routes of refusals in Git, and the codes of those that only Git knows.
+const (
+	fetchRoute    = "git-upload-pack"
+	pushRoute     = "git-receive-pack"
+	unpackRefused = "unpack_refused"
+	refRefused    = "ref_refused"
+)
+
 func (b gitBackend) Upload(ctx context.Context, cred githttp.Credential, name string, kind githttp.Kind) (wire.Uploader, error) {
-	return b.Service.Upload(ctx, cred.Token, name, namespaces[kind])
+	up, err := b.Service.Upload(ctx, cred.Token, name, namespaces[kind])
+	if err != nil {
+		b.refused(fetchRoute, string(service.Public(err).Code))
+	}
+	return up, err
 }
 
 func (b gitBackend) Receive(ctx context.Context, cred githttp.Credential, name string, kind githttp.Kind) (wire.Receiver, error) {
-	return b.Service.Receive(ctx, cred.Token, cred.Agent, name, namespaces[kind])
+	rc, err := b.Service.Receive(ctx, cred.Token, cred.Agent, name, namespaces[kind])
+	if err != nil {
+		b.refused(pushRoute, string(service.Public(err).Code))
+		return nil, err
+	}
+	return countedReceiver{rc, b.refused}, nil
+}
+
+// countedReceiver counts pushes that are refused in the answer, once each.
+type countedReceiver struct {
+	wire.Receiver
+	refused func(route, code string)
+}
+
+func (r countedReceiver) Receive(ctx context.Context, p *wire.Push, pack io.Reader) (wire.PushResult, error) {
+	res, err := r.Receiver.Receive(ctx, p, pack)
+	switch {
+	case err != nil:
+		r.refused(pushRoute, string(service.Public(err).Code))
+	case res.Unpack != "":
+		r.refused(pushRoute, unpackRefused)
+	case slices.ContainsFunc(res.Refs, func(s wire.RefStatus) bool { return s.Error != "" }):
+		r.refused(pushRoute, refRefused)
+	}
+	return res, err
 }
 
 func status(err error) (int, string) {

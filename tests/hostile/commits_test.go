@@ -1,6 +1,7 @@
 package hostile_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -65,6 +66,8 @@ func badCommits(tip string) map[string]func() io.Reader {
 		"an author with brackets":   strings.Replace(upsert("a"), `"name":"a"`, `"name":"a<b"`, 1) + ended,
 		"no author":                 strings.Replace(upsert("a"), `"author":{"name":"a","email":"a@b"},`, "", 1) + ended,
 		"a link of .gitmodules":     metadata(`{"path":".gitmodules","content_id":"a","mode":"120000"}`) + ended,
+		"an option in .gitmodules":  upsert("d/.gitmodules") + chunk("a", base64.StdEncoding.EncodeToString([]byte("[submodule \"a\"]\nurl = -x\n")), "true"),
+		"a folder .gitmodules":      upsert("d/.gitmodules/a") + ended,
 		"a submodule of nothing":    metadata(`{"path":"m","content_id":"a","mode":"160000"}`) + ended,
 		"a stale commit":            strings.Replace(upsert("a"), `"commit_message"`, `"expected_head_sha":"`+absent.commit.id()+`","commit_message"`, 1) + ended,
 		"no commit":                 strings.Replace(upsert("a"), `"commit_message"`, `"expected_head_sha":"`+tip[:39]+`","commit_message"`, 1) + ended,
