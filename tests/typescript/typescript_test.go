@@ -1,6 +1,7 @@
 package typescript_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,4 +28,63 @@ func vitest(t *testing.T, dir string, env []string, files ...string) {
 // needs no server.
 func TestAdapterAlone(t *testing.T) {
 	vitest(t, harness.Adapter(t), nil, "test/connection.test.ts", "test/errors.test.ts")
+}
+
+// TestAdapterKeepsTheRules holds the adapter to the rules of TanStack's store, on
+// each engine.
+func TestAdapterKeepsTheRules(t *testing.T) {
+	for _, engine := range []string{"sqlite", "postgres"} {
+		t.Run(engine, func(t *testing.T) {
+			env := []string{"CAIRN_TEST_CONTROL=" + clocked(t, engine).control(t)}
+			vitest(t, harness.Adapter(t), env, "test/store.test.ts")
+		})
+	}
+}
+
+// TestAdapterOnAServer goes through what people do with it, in Node.js and in
+// workerd, against the program.
+func TestAdapterOnAServer(t *testing.T) {
+	env := []string{"CAIRN_TEST_CONTROL=" + program(t).control(t)}
+	vitest(t, harness.Adapter(t), env, "test/server.test.ts", "test/walk.test.ts", "test/worker.test.ts")
+}
+
+// TestTanStackSuites runs TanStack's own suites: those of the installed package, or
+// of the checkout of TanStack/ai that CAIRN_TANSTACK_AI names.
+func TestTanStackSuites(t *testing.T) {
+	dir := harness.Adapter(t)
+	suites := "installed"
+	if !exportsSuites(t, dir) {
+		sources := os.Getenv("CAIRN_TANSTACK_AI")
+		if sources == "" {
+			t.Skip("the installed @tanstack/ai-sandbox has no suites for checkpoints, and CAIRN_TANSTACK_AI names no checkout of TanStack/ai")
+		}
+		suites = "sources"
+		for part, from := range map[string]string{"sandbox": "ai-sandbox", "local-process": "ai-sandbox-local-process"} {
+			to := filepath.Join(dir, "upstream", part)
+			if err := os.CopyFS(to, os.DirFS(filepath.Join(sources, "packages", from, "src"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	env := []string{"CAIRN_TEST_CONTROL=" + clocked(t, "sqlite").control(t), "CAIRN_TANSTACK_SUITES=" + suites}
+	vitest(t, dir, env, "test/upstream", "--no-file-parallelism")
+}
+
+// exportsSuites reports whether the installed package has suites for checkpoints.
+func exportsSuites(t *testing.T, dir string) bool {
+	t.Helper()
+	installed := filepath.Join(dir, "node_modules", "@tanstack", "ai-sandbox")
+	text, err := os.ReadFile(filepath.Join(installed, "package.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		Exports map[string]json.RawMessage `json:"exports"`
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	_, kit := manifest.Exports["./testkit"]
+	_, err = os.Stat(filepath.Join(installed, "dist", "esm", "testkit", "checkpoint-conformance.js"))
+	return kit && err == nil
 }

@@ -32,7 +32,7 @@ export interface BlobStore {
 
 /** How a blob store works. */
 export interface BlobStoreOptions extends ConnectionOptions {
-  /** The thread that the blobs are of: needed with a token for every thread. */
+  /** The thread that the blobs are of. With a token for every thread it may be left out: they are then of all. */
   threadId?: string
 }
 

@@ -247,7 +247,7 @@ async function forkFromCheckpoint<C>(
   messages: TranscriptStore | null,
   call?: CallOptions,
 ): Promise<{ checkpoint: C }> {
-  const { sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId } = input
+  const { sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId, createdAt } = input
   await identified(sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId, input.writer.threadId)
   if (input.writer.threadId !== destinationThreadId) {
     throw await tanstack('SANDBOX_SNAPSHOT_WRITER_LOST', 'the writer is of another thread than the new one')
@@ -258,6 +258,8 @@ async function forkFromCheckpoint<C>(
   if (messages !== null && (await messages.loadThread(destinationThreadId)).length > 0) {
     throw await tanstack('SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY', 'the new thread has a transcript: take another id')
   }
+  // Read before anything is made, so that nothing can fail afterwards.
+  const source = (await store.get(sourceCheckpointId, call)) as Checkpoint | null
   await cairn.send({
     ...call,
     method: 'POST',
@@ -266,24 +268,29 @@ async function forkFromCheckpoint<C>(
       thread: destinationThreadId,
       id: destinationCheckpointId,
       source_thread: sourceThreadId,
-      created_at_ms: input.createdAt,
+      created_at_ms: createdAt,
       writer: { owner_token: input.writer.ownerToken, fence: input.writer.fence },
     },
     once: true,
     read: nothing,
   })
-  const fork = await get<C>(cairn, destinationCheckpointId, call)
-  if (fork === null) throw await tanstack('SANDBOX_SNAPSHOT_CHECKPOINT_NOT_FOUND', 'the first checkpoint of the new thread was deleted at once')
-  if (messages !== null) {
-    try {
-      await messages.saveThread(destinationThreadId, [...(fork as Checkpoint).conversation])
-    } catch (error) {
-      // A thread without the transcript that belongs to its files is not left behind.
-      await store.deleteHead({ threadId: destinationThreadId, checkpointId: destinationCheckpointId, writer: input.writer })
-      throw error
-    }
+  const { label: _, sourceRunId: __, ...kept } = source!
+  const fork: Checkpoint = {
+    ...kept,
+    id: destinationCheckpointId,
+    threadId: destinationThreadId,
+    parentCheckpointId: null,
+    createdAt,
+    reason: 'fork-root',
   }
-  return { checkpoint: fork }
+  try {
+    await messages?.saveThread(destinationThreadId, [...fork.conversation])
+  } catch (error) {
+    // A thread without the transcript that belongs to its files is not left behind.
+    await store.deleteHead({ threadId: destinationThreadId, checkpointId: destinationCheckpointId, writer: input.writer })
+    throw error
+  }
+  return { checkpoint: fork as C }
 }
 
 function manifest<C>(stored: Stored): C {

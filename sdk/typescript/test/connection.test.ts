@@ -224,11 +224,12 @@ describe('a fork', () => {
   })
 
   it('is taken back when its transcript cannot be written', async () => {
-    const manifest = checkpoint('2', null, { threadId: 'b' })
-    const { sent, options } = scripted([answer(201, { checkpoint: { id: '2', kind: 'manifest', manifest }, head: '2' }), answer(200, { id: '2' })])
+    const source = { id: '1', kind: 'manifest', manifest: checkpoint('1', null) }
+    const { sent, options } = scripted([answer(200, source), answer(201, { id: '2' }), answer(200, { id: '2' })])
     const messages = { loadThread: async () => [], saveThread: () => Promise.reject(new Error('disk full')) }
     await expect(createCheckpointStore({ ...options, messages }).forkFromCheckpoint(fork)).rejects.toThrow('disk full')
     expect(sent.map(({ method, url }) => [method, new URL(url).pathname])).toEqual([
+      ['GET', '/at/api/checkpoints/1'],
       ['POST', '/at/api/checkpoints/1/fork'],
       ['DELETE', '/at/api/threads/b/head'],
     ])

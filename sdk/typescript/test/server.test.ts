@@ -1,32 +1,15 @@
-// The adapter against a server: the rules of TanStack's store, and what Cairn adds.
+// The adapter against a server: blobs, and what Cairn promises beyond TanStack's rules.
 import { createHash, randomBytes } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
-import { createBlobStore, createCheckpointStore, type Message } from '@cairnstate/tanstack-ai'
-import { checkpoint, fileKey, forkConformance, storeConformance } from './conformance.js'
+import { createBlobStore, createCheckpointStore } from '@cairnstate/tanstack-ai'
+import { checkpoint, fileKey } from './conformance.js'
 import { freshOrg } from './world.js'
 
 const keyOf = (bytes: Uint8Array) => `sandbox-files/sha256/${createHash('sha256').update(bytes).digest('hex')}`
 
-/** Transcripts in memory. */
-function transcripts() {
-  const threads = new Map<string, Message[]>()
-  return {
-    loadThread: async (thread: string) => structuredClone(threads.get(thread) ?? []),
-    saveThread: async (thread: string, messages: Message[]) => void threads.set(thread, structuredClone(messages)),
-  }
-}
-
-storeConformance('Cairn, with blobs of the application', async (clock) => createCheckpointStore({ ...(await freshOrg(clock)), externalBlobs: true }))
-
-forkConformance('Cairn', async () => {
-  const messages = transcripts()
-  const org = await freshOrg({ now: Date.now() })
-  return { messages, store: createCheckpointStore({ ...org, externalBlobs: true, messages }) }
-})
-
 describe('blobs', () => {
   const fresh = async () => {
-    const org = await freshOrg({ now: Date.now() })
+    const org = await freshOrg()
     return { blobs: createBlobStore({ ...org, threadId: 'a' }), store: createCheckpointStore(org) }
   }
 
@@ -112,16 +95,16 @@ describe('blobs', () => {
 describe('an answer that is lost', () => {
   /** A fetch that loses the first answer to what changes something. */
   const losing = async () => {
-    const org = await freshOrg({ now: Date.now() })
+    const org = await freshOrg()
     let lost = 0
-    const ask = org.fetch!
-    const fetch = async (url: string, init: RequestInit) => {
+    const ask = org.fetch ?? fetch
+    const losingFetch = async (url: string, init: RequestInit) => {
       const answer = await ask(url, init)
       if (init.method === 'GET' || lost++ % 2 === 1) return answer
       await answer.body?.cancel()
       throw new TypeError('the connection was reset')
     }
-    return { store: createCheckpointStore({ ...org, fetch, externalBlobs: true, messages: null }), lost: () => lost }
+    return { store: createCheckpointStore({ ...org, fetch: losingFetch, externalBlobs: true, messages: null }), lost: () => lost }
   }
 
   it('takes a lease, appends, renews, forks, deletes and releases once', async () => {

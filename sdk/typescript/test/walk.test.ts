@@ -24,11 +24,11 @@ function bucket(): SandboxBlobs & { objects: Map<string, Uint8Array<ArrayBuffer>
 }
 
 it.each(['Cairn', 'the application'])('a thread goes on in the next sandbox, with bytes kept by %s', async (keeper) => {
-  const org = await freshOrg({ now: Date.now() })
+  const org = await freshOrg()
   const threadId = 'thread/1'
   const own = keeper !== 'Cairn'
   const checkpoints = createCheckpointStore({ ...org, externalBlobs: own })
-  const blobs = own ? bucket() : createBlobStore({ ...org, threadId })
+  const blobs = own ? bucket() : createBlobStore(org)
   const provider = localProcessSandbox({ baseDir: base })
 
   const first = await provider.create({})

@@ -49,10 +49,10 @@ async function answerOf(url: string): Promise<unknown> {
 }
 
 it('runs in Workers', async () => {
-  const org = await freshOrg({ now: Date.now() })
+  const org = await freshOrg()
   const dir = mkdtempSync(join(tmpdir(), 'worker-'))
   const port = await freePort()
-  const bindings = { URL: String(org.url), TOKEN: org.token as string, DEAD: `http://127.0.0.1:${await freePort()}` }
+  const bindings = { URL: String(org.url), TOKEN: org.token, DEAD: `http://127.0.0.1:${await freePort()}` }
   cpSync(join(root, 'test/worker/worker.js'), join(dir, 'worker.js'))
   cpSync(join(root, 'dist'), join(dir, 'adapter'), { recursive: true })
   const adapter = readdirSync(join(dir, 'adapter')).filter((name) => name.endsWith('.js'))

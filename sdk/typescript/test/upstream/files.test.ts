@@ -22,7 +22,7 @@ afterAll(() => rmSync(base, { recursive: true }))
 it.runIf(process.env.CAIRN_TANSTACK_SUITES === 'sources')('a sandbox comes back', async () => {
   const sources = ['sandbox/snapshots.ts', 'local-process/index.ts'].map((name) => import(new URL(`../../upstream/${name}`, import.meta.url).pathname))
   const { captureSandboxFiles, restoreSandboxFiles, localProcessSandbox } = Object.assign({}, ...(await Promise.all(sources))) as Sources
-  const org = await freshOrg({ now: Date.now() })
+  const org = await freshOrg()
   const [store, blobs] = [createCheckpointStore(org), createBlobStore({ ...org, threadId: 'a' })]
   const provider = localProcessSandbox({ baseDir: base })
 

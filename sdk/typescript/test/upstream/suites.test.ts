@@ -33,6 +33,6 @@ suites.runSandboxCheckpointForkConformance('Cairn', async () => {
     loadThread: async (thread: string) => structuredClone(threads.get(thread) ?? []),
     saveThread: async (thread: string, saved: Message[]) => void threads.set(thread, structuredClone(saved)),
   }
-  const org = await freshOrg({ now: Date.now() })
+  const org = await freshOrg()
   return { persistence: { stores: { messages } }, checkpoints: createCheckpointStore({ ...org, externalBlobs: true, messages }) }
 })
