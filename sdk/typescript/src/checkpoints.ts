@@ -260,6 +260,7 @@ async function forkFromCheckpoint<C>(
   }
   // Read before anything is made, so that nothing can fail afterwards.
   const source = (await store.get(sourceCheckpointId, call)) as Checkpoint | null
+  if (source === null) throw await tanstack('SANDBOX_SNAPSHOT_FORK_SOURCE_NOT_FOUND', 'the checkpoint to fork does not exist')
   await cairn.send({
     ...call,
     method: 'POST',
@@ -274,7 +275,7 @@ async function forkFromCheckpoint<C>(
     once: true,
     read: nothing,
   })
-  const { label: _, sourceRunId: __, ...kept } = source!
+  const { label: _, sourceRunId: __, ...kept } = source
   const fork: Checkpoint = {
     ...kept,
     id: destinationCheckpointId,
