@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -149,9 +150,7 @@ func (c *codec) decompress(dst []byte, e *encoded) ([]byte, error) {
 		return append(dst, e.bytes...), nil
 	}
 	start := len(dst)
-	if cap(dst)-start < e.raw {
-		dst = append(make([]byte, 0, start+e.raw), dst...)
-	}
+	dst = slices.Grow(dst, e.raw)
 	// No more than the announced length is ever written.
 	out, err := c.dec.DecodeAll(e.bytes, dst[:start:start+e.raw])
 	if err != nil {

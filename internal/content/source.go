@@ -273,7 +273,11 @@ func (s *Store) readSpan(ctx context.Context, sp *span) *readSpan {
 		}
 		return r
 	}
-	r.plain = (*buffers.Get().(*[]byte))[:0]
+	total := 0
+	for i := range sp.objects {
+		total += int(sp.objects[i].raw)
+	}
+	r.plain = slices.Grow((*buffers.Get().(*[]byte))[:0], total)
 	c := codecs.Get().(*codec)
 	defer codecs.Put(c)
 	for i := range sp.objects {

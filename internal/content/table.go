@@ -272,7 +272,7 @@ func (t *table) check(i int, b []byte) error {
 		r := record{digest: tree.Digest(b[at : at+digestSize])}
 		if t.width > digestSize {
 			r.place = placeAt(b[at+digestSize : at+t.width])
-			if int(r.pack) >= t.packs || r.enc > encZstd {
+			if int(r.pack) >= t.packs || r.enc > encZstd || r.raw > tree.MaxList || r.length > 2*tree.MaxList {
 				return damaged("block %d has an impossible place", i)
 			}
 		}

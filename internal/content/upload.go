@@ -64,6 +64,19 @@ type batch struct {
 	ready   chan struct{}
 }
 
+// batches are used again, with the room that they have.
+var batches = sync.Pool{New: func() any { return &batch{raw: make([]byte, 0, batchBytes+batchBytes/8)} }}
+
+// release gives a batch back that the packer is done with.
+func (b *batch) release() {
+	if cap(b.raw) <= 2*batchBytes && cap(b.out) <= 2*batchBytes {
+		clear(b.objects)
+		clear(b.new)
+		b.raw, b.objects, b.at, b.out, b.new = b.raw[:0], b.objects[:0], b.at[:0], b.out[:0], b.new[:0]
+		batches.Put(b)
+	}
+}
+
 // Begin starts or continues an upload under an id that the client chose. ctx
 // covers all of it; Close must be called. It is ErrUpload when the id is another
 // thread's.
@@ -128,6 +141,7 @@ func (u *Upload) pack() {
 				u.fail(err)
 			}
 		}
+		b.release()
 	}
 }
 
@@ -165,7 +179,8 @@ func (u *Upload) write(ctx context.Context, e *encoded) error {
 		return u.end(fmt.Errorf("object %s of kind %d with %d bytes: %w", e.digest, e.kind, e.raw, tree.ErrInvalid))
 	}
 	if u.batch == nil {
-		u.batch = &batch{raw: make([]byte, 0, max(batchBytes/4, len(e.bytes))), ready: make(chan struct{})}
+		u.batch = batches.Get().(*batch)
+		u.batch.ready = make(chan struct{})
 	}
 	b := u.batch
 	b.at = append(b.at, len(b.raw))
@@ -218,16 +233,18 @@ func (u *Upload) send(ctx context.Context) error {
 
 // process hashes the objects of a batch and encodes the new ones.
 func (u *Upload) process(c *codec, b *batch) error {
-	var plain []byte
+	if err := u.failed(); err != nil {
+		return err
+	}
 	for i := range b.objects {
 		e := &b.objects[i]
 		raw := e.bytes
 		if e.enc == encZstd {
 			var err error
-			if plain, err = c.decompress(plain[:0], e); err != nil {
+			if c.plain, err = c.decompress(c.plain[:0], e); err != nil {
 				return &tree.CorruptError{Digest: e.digest}
 			}
-			raw = plain
+			raw = c.plain
 		}
 		if tree.Sum(raw) != e.digest {
 			return &tree.CorruptError{Digest: e.digest}
