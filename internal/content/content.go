@@ -84,7 +84,9 @@ type Store struct {
 	due chan meta.OrgID
 	// suspects are packs of which something could not be read.
 	suspects chan packKey
-	deleted  struct {
+	// distrusted are index files that were found damaged.
+	distrusted sync.Map
+	deleted    struct {
 		sync.Mutex
 		orgs map[meta.OrgID]struct{} // to be swept
 	}

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -217,17 +218,19 @@ func TestPackIsReadWithoutItsRow(t *testing.T) {
 		t.Fatal(at, err)
 	}
 	c := codecs.Get().(*codec)
-	rest := data[packHeader:at]
+	place := int64(packHeader)
+	var held []byte
 	for _, o := range objects {
-		var e encoded
-		if e, rest, err = readEntry(rest); err != nil {
+		e, n, err := entryAt(bytes.NewReader(data), place, at, &held)
+		if err != nil {
 			t.Fatal(err)
 		}
+		place += n
 		if b, err := c.decompress(nil, &e); err != nil || tree.Sum(b) != o.Digest || e.kind != o.Kind {
 			t.Fatal(e.kind, err)
 		}
 	}
-	if len(rest) > 0 {
-		t.Errorf("%d bytes follow", len(rest))
+	if place != at {
+		t.Errorf("%d bytes follow", at-place)
 	}
 }

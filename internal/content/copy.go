@@ -1,12 +1,15 @@
 package content
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
+	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
 )
@@ -25,6 +28,80 @@ func (s *Store) contents(ctx context.Context, row *meta.ContentPack) ([]found, e
 	})
 	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.offset, b.offset) })
 	return list, err
+}
+
+// recover returns the objects that are whole in a pack whose table is damaged: it
+// reads one after the other until one cannot be made out.
+func (s *Store) recover(ctx context.Context, row *meta.ContentPack) ([]found, error) {
+	size := row.Bytes
+	var inline []byte
+	var o blob.Object
+	var err error
+	if row.Key == "" {
+		if inline, err = s.cfg.Meta.ContentData(ctx, row.Org, row.ID); err == nil {
+			size = int64(len(inline))
+		}
+	} else if o, err = s.cfg.Packs.Open(ctx, blob.Key(row.Key)); err == nil {
+		defer o.Close()
+		size = min(size, o.Size())
+	}
+	if corrupt(err) {
+		return nil, nil // nothing is left
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pack %s: %w", row.ID, err)
+	}
+	var r io.ReaderAt = o
+	if inline != nil {
+		r = bytes.NewReader(inline)
+	}
+	c := codecs.Get().(*codec)
+	defer codecs.Put(c)
+	var list []found
+	var b []byte
+	for at := int64(packHeader); at < min(size, row.TableAt); {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		e, n, err := entryAt(r, at, size, &b)
+		if err != nil && !corrupt(err) {
+			return nil, fmt.Errorf("read pack %s: %w", row.ID, err)
+		}
+		if err != nil {
+			break
+		}
+		at += n
+		if c.plain, err = c.decompress(c.plain[:0], &e); err != nil {
+			continue
+		}
+		list = append(list, found{tree.Sum(c.plain), location{id: row.ID, state: row.State, inline: inline, place: place{
+			offset: uint32(at - int64(len(e.bytes))), length: uint32(len(e.bytes)), raw: uint32(e.raw), kind: e.kind, enc: e.enc,
+		}}})
+	}
+	return list, nil
+}
+
+// entryAt reads the entry that begins at a place of a pack, and says how long it
+// is. b is used again.
+func entryAt(r io.ReaderAt, at, size int64, b *[]byte) (e encoded, n int64, err error) {
+	var head [entryHeader]byte
+	some := head[:min(entryHeader, size-at)]
+	if _, err := r.ReadAt(some, at); err != nil && !errors.Is(err, io.EOF) {
+		return e, 0, err
+	}
+	e, length, begins, err := parseEntry(some)
+	if err != nil {
+		return e, 0, err
+	}
+	if n = int64(begins + length); n > size-at {
+		return e, 0, damaged("an object that does not end")
+	}
+	*b = slices.Grow((*b)[:0], length)[:length]
+	if _, err := r.ReadAt(*b, at+int64(begins)); err != nil && !errors.Is(err, io.EOF) {
+		return e, 0, err
+	}
+	e.bytes = *b
+	return e, n, nil
 }
 
 // copyObjects puts objects of one pack into others, as they are stored, in the

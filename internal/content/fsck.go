@@ -109,34 +109,30 @@ func (c *fsck) pack(ctx context.Context, row *meta.ContentPack) error {
 	if row.State == meta.ContentDamaged {
 		return nil // known; what it lacks shows as missing if anything refers to it
 	}
-	whole, broken, err := c.store.examine(ctx, row, &pace{})
-	if err == nil || unusable(err) {
-		if _, there, again := c.store.row(ctx, row.Org, row.ID); again != nil || !there {
-			return again // it was removed meanwhile
-		}
-	}
-	var bad *PackError
-	if errors.As(err, &bad) {
-		c.found(FindPack, "%v", bad)
-		return nil
-	}
+	x, err := c.store.examine(ctx, row, &pace{})
 	if err != nil {
 		return err
 	}
-	for i := range broken {
-		c.found(FindPack, "pack %s: object %s is not whole", row.ID, broken[i].digest)
+	if x.damage != nil {
+		if _, there, err := c.store.row(ctx, row.Org, row.ID); err != nil || !there {
+			return err // it was removed meanwhile
+		}
+		c.found(FindPack, "%v", x.damage)
+	}
+	if len(x.whole)+len(x.broken) == 0 {
+		return nil
 	}
 	n, known := c.counts[row.ID]
 	if !known || c.broken {
-		if row.CreatedAt.Before(c.store.cfg.Clock()) && row.Index != (meta.ContentID{}) && !c.broken && c.covered(row) {
+		if !c.broken && c.covered(row) {
 			c.found(FindIndex, "pack %s is in no index file", row.ID)
 		}
 		return nil
 	}
-	if total := len(whole) + len(broken); n != total || int64(total) != row.Objects {
+	if total := len(x.whole) + len(x.broken); n != total || int64(total) != row.Objects {
 		c.found(FindIndex, "pack %s has %d objects where the index files have %d and its row says %d", row.ID, total, n, row.Objects)
 	}
-	for _, f := range whole {
+	for _, f := range x.whole {
 		here := false
 		err := c.view.find(ctx, f.digest, func(l *location) bool {
 			here = l.id == row.ID && l.place.offset == f.offset && l.place.length == f.length
@@ -171,6 +167,9 @@ func (c *fsck) references(ctx context.Context, roots Roots) error {
 	}
 	m := c.store.newMarker(v)
 	if err := m.markAll(ctx, roots); err != nil {
+		if c.broken && corrupt(err) {
+			return nil // an index file was found damaged already
+		}
 		return err
 	}
 	// What was appended meanwhile may be in packs that came later.

@@ -38,7 +38,9 @@ type marker struct {
 	// that among them is one of which it is not known what it refers to.
 	missing []tree.Digest
 	lost    int64
-	hidden  bool
+	// unreadable are packs whose tables were found damaged.
+	unreadable []meta.ContentPack
+	hidden     bool
 }
 
 // node is an object whose contents are to be looked at.

@@ -52,23 +52,23 @@ func appendEntry(b []byte, e *encoded) []byte {
 	return append(b, e.bytes...)
 }
 
-// readEntry reads one object as it is stored, and what follows it.
-func readEntry(b []byte) (e encoded, rest []byte, err error) {
-	if len(b) < 2 || encoding(b[1]) > encZstd {
-		return e, nil, damaged("an object without a header")
+// parseEntry reads the header of an object and returns how many bytes the object
+// is stored in, and where they begin.
+func parseEntry(b []byte) (e encoded, length, begins int, err error) {
+	if len(b) < 2 || encoding(b[1]) > encZstd || b[0] < byte(tree.Chunk) || b[0] > byte(tree.Root) {
+		return e, 0, 0, damaged("an object without a header")
 	}
 	e.kind, e.enc = tree.Kind(b[0]), encoding(b[1])
 	raw, n := binary.Uvarint(b[2:])
-	if n <= 0 {
-		return e, nil, damaged("an object without a length")
+	if n <= 0 || raw > tree.MaxList {
+		return e, 0, 0, damaged("an object with a wrong length")
 	}
-	b = b[2+n:]
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length > uint64(len(b)-n) || raw > tree.MaxList || e.enc == encRaw && raw != length {
-		return e, nil, damaged("an object with a wrong length")
+	stored, m := binary.Uvarint(b[2+n:])
+	if m <= 0 || stored > 2*tree.MaxList || e.enc == encRaw && raw != stored {
+		return e, 0, 0, damaged("an object with a wrong length")
 	}
-	e.raw, e.bytes = int(raw), b[n:n+int(length)]
-	return e, b[n+int(length):], nil
+	e.raw = int(raw)
+	return e, int(stored), 2 + n + m, nil
 }
 
 // encoded is an object as it is stored.

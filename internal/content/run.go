@@ -108,6 +108,13 @@ func (s *Store) suspect(org meta.OrgID, id meta.ContentID) {
 	}
 }
 
+// distrust tells the background that an index file is damaged.
+func (s *Store) distrust(org meta.OrgID, id meta.ContentID) {
+	s.distrusted.Store(id, true)
+	s.tables.Remove(id)
+	s.wake(org)
+}
+
 // packKey names a pack.
 type packKey struct {
 	org meta.OrgID

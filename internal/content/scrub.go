@@ -3,7 +3,6 @@ package content
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -49,21 +48,23 @@ func (p *pace) wait(ctx context.Context, n int64) error {
 	}
 }
 
-// examine reads all of a pack and returns its objects, those that are whole and
-// those that are not, or a *PackError when nothing of it can be used.
-func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (whole, broken []found, err error) {
+// examined is what was found in a pack.
+type examined struct {
+	whole, broken []found
+	damage        *PackError // nil when all of it is whole
+}
+
+// examine reads all of a pack.
+func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (x examined, err error) {
 	all, err := s.contents(ctx, row)
 	if corrupt(err) {
-		return nil, nil, &PackError{row.ID, int(row.Objects), err.Error()}
+		x.damage = &PackError{row.ID, int(row.Objects), err.Error()}
+		x.whole, err = s.recover(ctx, row)
+		x.damage.Objects -= len(x.whole)
+		return x, err
 	}
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.frame(ctx, row); err != nil {
-		if !corrupt(err) {
-			return nil, nil, err
-		}
-		broken = all[:0:0] // its objects may be whole all the same
+		return x, err
 	}
 	for start := 0; start < len(all); {
 		end, size := start, int64(0)
@@ -73,7 +74,7 @@ func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (wh
 		}
 		bad, err := s.copyObjects(ctx, nil, all[start:end])
 		if err != nil {
-			return nil, nil, err
+			return x, err
 		}
 		ill := make(map[uint32]bool, len(bad))
 		for i := range bad {
@@ -81,16 +82,24 @@ func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (wh
 		}
 		for _, f := range all[start:end] {
 			if !ill[f.offset] {
-				whole = append(whole, f)
+				x.whole = append(x.whole, f)
 			}
 		}
-		broken = append(broken, bad...)
+		x.broken = append(x.broken, bad...)
 		if err := p.wait(ctx, size); err != nil {
-			return nil, nil, err
+			return x, err
 		}
 		start = end
 	}
-	return whole, broken, nil
+	if err := s.frame(ctx, row); corrupt(err) {
+		x.damage = &PackError{row.ID, 0, err.Error()}
+	} else if err != nil {
+		return x, err
+	}
+	if n := len(x.broken); n > 0 {
+		x.damage = &PackError{row.ID, n, fmt.Sprintf("%d of its %d objects are not whole, %s is the first", n, len(all), x.broken[0].digest)}
+	}
+	return x, nil
 }
 
 // frame checks what is around the objects of a pack: its header and its trailer.
@@ -149,43 +158,26 @@ func (s *Store) scrub(ctx context.Context, org meta.OrgID, id meta.ContentID, p 
 	if !ok || err != nil || row.State == meta.ContentDamaged {
 		return res, err
 	}
-	whole, broken, err := s.examine(ctx, row, p)
-	if err != nil || len(broken) > 0 {
+	x, err := s.examine(ctx, row, p)
+	if err == nil && x.damage != nil {
 		// What was wrong may have been the way here.
-		s.blocks.Remove(blockKey{id, 0})
 		s.tables.Remove(id)
-		if err != nil && !unusable(err) {
-			return res, err
-		}
-		whole, broken, err = s.examine(ctx, row, p)
+		x, err = s.examine(ctx, row, p)
 	}
-	res.Objects, res.Bytes, res.Broken = len(whole)+len(broken), row.Bytes, len(broken)
-	switch {
-	case unusable(err):
-		res.Err, res.Objects, res.Broken = err, int(row.Objects), int(row.Objects)
-	case err != nil:
+	if err != nil {
 		return res, err
-	case len(broken) > 0:
-		res.Err = &PackError{id, len(broken), fmt.Sprintf("%d of its %d objects are not whole, %s is the first", len(broken), res.Objects, broken[0].digest)}
-	default:
-		if now, ok, err := s.row(ctx, org, id); !ok || err != nil || now.State == meta.ContentDamaged {
-			return res, err
-		}
-		return res, s.apply(ctx, org, &meta.ContentChange{Checked: []meta.ContentID{id}})
 	}
 	// It may have been removed while it was read.
-	if _, ok, err := s.row(ctx, org, id); !ok || err != nil {
-		res.Err, res.Broken = nil, 0
+	if now, ok, err := s.row(ctx, org, id); !ok || err != nil || now.State != row.State {
 		return res, err
 	}
+	res.Objects, res.Bytes = len(x.whole)+len(x.broken), row.Bytes
+	if x.damage == nil {
+		return res, s.apply(ctx, org, &meta.ContentChange{Checked: []meta.ContentID{id}})
+	}
+	res.Broken, res.Err = x.damage.Objects, x.damage
 	s.figures.corrupt.Add(1)
-	return res, s.setDamaged(ctx, row, whole)
-}
-
-// unusable reports whether err says that nothing of a pack can be used.
-func unusable(err error) bool {
-	var e *PackError
-	return errors.As(err, &e)
+	return res, s.setDamaged(ctx, row, x.whole)
 }
 
 // setDamaged copies what is whole and lets the pack count as damaged.

@@ -52,15 +52,14 @@ func (s *Store) Sweep(ctx context.Context, org meta.OrgID, roots Roots) (res Swe
 	if err := s.apply(ctx, org, &meta.ContentChange{ExpireUploads: true}); err != nil {
 		return res, err
 	}
-	v, err := s.view(ctx, org)
-	if err != nil {
-		return res, err
+	m, packs, err := s.survey(ctx, org, roots, &res)
+	if corrupt(err) {
+		// An index file is damaged: it can be made anew.
+		if _, err := s.Tidy(ctx, org); err != nil {
+			return res, err
+		}
+		m, packs, err = s.survey(ctx, org, roots, &res)
 	}
-	m := s.newMarker(v)
-	if err := m.markAll(ctx, roots); err != nil {
-		return res, err
-	}
-	packs, err := m.usage(ctx, &res)
 	if err != nil {
 		return res, err
 	}
@@ -73,6 +72,9 @@ func (s *Store) Sweep(ctx context.Context, org meta.OrgID, roots Roots) (res Swe
 				return res, err
 			}
 		}
+	}
+	if err := m.dropUnreadable(ctx, &res); err != nil {
+		return res, err
 	}
 	for _, p := range wasteful(packs) {
 		ok, err := m.condemn(ctx, p)
@@ -87,6 +89,21 @@ func (s *Store) Sweep(ctx context.Context, org meta.OrgID, roots Roots) (res Swe
 		s.wake(org)
 	}
 	return res, nil
+}
+
+// survey finds out what is alive in each pack of an org.
+func (s *Store) survey(ctx context.Context, org meta.OrgID, roots Roots, res *Swept) (*marker, []usage, error) {
+	*res = Swept{}
+	v, err := s.view(ctx, org)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := s.newMarker(v)
+	if err := m.markAll(ctx, roots); err != nil {
+		return nil, nil, err
+	}
+	packs, err := m.usage(ctx, res)
+	return m, packs, err
 }
 
 // usage sums up what is alive in each pack.
@@ -113,8 +130,12 @@ func (m *marker) usage(ctx context.Context, res *Swept) ([]usage, error) {
 			}
 			return nil
 		})
-		if err != nil {
+		if err != nil && !m.view.skip(p, err) {
 			return nil, err
+		}
+		if err != nil {
+			delete(byID, p.id)
+			m.unreadable = append(m.unreadable, meta.ContentPack{ID: p.id, State: p.states[0]})
 		}
 	}
 	packs := make([]usage, 0, len(byID))
@@ -232,6 +253,30 @@ func (m *marker) settle(ctx context.Context, u *usage, res *Swept) error {
 	}
 	res.Removed++
 	res.Freed += row.Bytes
+	return nil
+}
+
+// dropUnreadable removes damaged packs of which nothing can be found, once nothing
+// is missing that could have been in them.
+func (m *marker) dropUnreadable(ctx context.Context, res *Swept) error {
+	if m.lost > 0 {
+		return nil
+	}
+	for _, p := range append(m.unreadable, m.view.unreadable...) {
+		if p.State != meta.ContentDamaged {
+			continue
+		}
+		ok, err := m.store.replace(ctx, m.view.org, &packer{store: m.store}, meta.ContentChange{
+			RemovePacks: []meta.ContentPackState{{ID: p.ID, From: p.State}},
+		})
+		if err != nil {
+			return err
+		}
+		if ok {
+			res.Removed++
+			res.Freed += p.Bytes
+		}
+	}
 	return nil
 }
 

@@ -204,14 +204,19 @@ func (s *Store) addIndex(ctx context.Context, org meta.OrgID, from []merged, wri
 func (s *Store) repairIndexes(ctx context.Context, org meta.OrgID, rows *meta.ContentView, t *Tidied) error {
 	for i := range rows.Indexes {
 		x := &rows.Indexes[i]
-		if _, err := s.indexTable(ctx, x); err == nil {
-			continue
-		} else if !corrupt(err) {
+		table, err := s.indexTable(ctx, x)
+		if _, ok := s.distrusted.Load(x.ID); ok && err == nil {
+			err = table.each(ctx, func(int, *record) error { return nil })
+		}
+		if err != nil && !corrupt(err) {
 			return err
 		}
-		if err := s.repairIndex(ctx, org, x, t); err != nil {
-			return err
+		if err != nil {
+			if err := s.repairIndex(ctx, org, x, t); err != nil {
+				return err
+			}
 		}
+		s.distrusted.Delete(x.ID)
 	}
 	return nil
 }

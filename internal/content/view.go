@@ -23,6 +23,8 @@ type view struct {
 	version    int64
 	generation int64
 	parts      []part
+	// unreadable are packs whose tables are damaged: nothing is found in them.
+	unreadable []meta.ContentPack
 	weight     int64
 }
 
@@ -69,7 +71,8 @@ func (s *Store) openView(ctx context.Context, org meta.OrgID) (v *view, err erro
 		if rows, err = s.cfg.Meta.ContentView(ctx, org); err != nil {
 			return nil, fmt.Errorf("read where objects are stored: %w", err)
 		}
-		if v, err = s.makeView(ctx, org, &rows); err == nil {
+		v, err = s.makeView(ctx, org, &rows)
+		if err == nil && len(v.unreadable) == 0 {
 			s.views.Put(org, v, v.weight)
 			return v, nil
 		}
@@ -81,10 +84,20 @@ func (s *Store) openView(ctx context.Context, org meta.OrgID) (v *view, err erro
 			break // what is named is not there
 		}
 	}
-	if corrupt(err) {
-		s.figures.corrupt.Add(1)
+	if err != nil {
+		if corrupt(err) {
+			s.figures.corrupt.Add(1)
+			s.wake(org)
+		}
+		return nil, err
 	}
-	return nil, err
+	for i := range v.unreadable {
+		if p := &v.unreadable[i]; p.State != meta.ContentDamaged {
+			s.suspect(org, p.ID)
+		}
+	}
+	s.views.Put(org, v, v.weight)
+	return v, nil
 }
 
 // corrupt reports whether err says that what meta names is damaged or absent.
@@ -113,11 +126,12 @@ func (s *Store) makeView(ctx context.Context, org meta.OrgID, rows *meta.Content
 			continue
 		}
 		t, err := s.packTable(ctx, p)
+		if corrupt(err) {
+			v.unreadable = append(v.unreadable, *p)
+			continue
+		}
 		if err != nil {
-			if p.State != meta.ContentDamaged {
-				return nil, err
-			}
-			continue // nothing can be found in it
+			return nil, err
 		}
 		t.states = []meta.ContentState{p.State}
 		v.parts = append(v.parts, t)
@@ -230,11 +244,31 @@ func (v *view) find(ctx context.Context, d tree.Digest, fn func(l *location) boo
 			}
 			return more
 		})
-		if err != nil || !more {
-			return err
+		if err != nil {
+			if !v.skip(p, err) {
+				return err
+			}
+			continue
+		}
+		if !more {
+			return nil
 		}
 	}
 	return nil
+}
+
+// skip reports whether one can do without a table that was found damaged: that of
+// one pack, whose objects count as missing then. An index file is made anew.
+func (v *view) skip(p *part, err error) bool {
+	if !corrupt(err) {
+		return false
+	}
+	if p.packs == 1 && p.ids[0] == p.id {
+		v.store.suspect(v.org, p.id)
+		return true
+	}
+	v.store.distrust(v.org, p.id)
+	return false
 }
 
 // has reports whether a live pack has an object.
