@@ -179,7 +179,9 @@ func (s *Store) packTable(ctx context.Context, p *meta.ContentPack) (part, error
 		if err != nil {
 			return part{}, fmt.Errorf("pack %s: %w", p.ID, err)
 		}
-		t.ids[0] = p.ID
+		if err := t.isOf(p.ID); err != nil {
+			return part{}, err
+		}
 		s.tables.Put(p.ID, t, t.weight())
 		return part{table: t}, nil
 	}
@@ -198,7 +200,18 @@ func (s *Store) packTable(ctx context.Context, p *meta.ContentPack) (part, error
 	if err != nil {
 		return part{}, fmt.Errorf("small pack %s: %w", p.ID, err)
 	}
+	if err := t.isOf(p.ID); err != nil {
+		return part{}, err
+	}
 	return part{table: t, inline: data}, nil
+}
+
+// isOf checks that the table is that of one pack.
+func (t *table) isOf(id meta.ContentID) error {
+	if t.packs != 1 || t.ids[0] != id {
+		return damaged("pack %s has the table of another", id)
+	}
+	return nil
 }
 
 func (s *Store) indexTable(ctx context.Context, x *meta.ContentIndex) (*table, error) {

@@ -1,0 +1,254 @@
+package content
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cairnstate/cairn/internal/blob/mem"
+	"github.com/cairnstate/cairn/internal/lru"
+	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
+)
+
+var update = flag.Bool("update", false, "write the fixtures anew")
+
+// openBytes opens a table that is in memory.
+func openBytes(b []byte, magic string) (*table, error) {
+	return openTable(context.Background(), meta.ContentID{1}, magic, int64(len(b)), lru.New[blockKey, []byte](1<<20),
+		func(_ context.Context, p []byte, off int64) error {
+			if n := copy(p, b[min(off, int64(len(b))):]); n < len(p) {
+				return io.ErrUnexpectedEOF
+			}
+			return nil
+		})
+}
+
+// fixedPack is a pack with the same bytes each time but for compressed ones.
+func fixedPack(t testing.TB) ([]byte, []encoded) {
+	t.Helper()
+	var list []encoded
+	b := header()
+	var records []record
+	for _, raw := range [][]byte{[]byte("raw bytes"), {}, bytes.Repeat([]byte("compressed "), 40)} {
+		e := encoded{digest: tree.Sum(raw), kind: tree.Chunk, raw: len(raw), bytes: raw}
+		if len(raw) > 100 {
+			c := codecs.Get().(*codec)
+			e.bytes, e.enc = c.compress(nil, raw)
+		}
+		b = appendEntry(b, &e)
+		list = append(list, e)
+		records = append(records, record{e.digest, place{
+			offset: uint32(len(b) - len(e.bytes)), length: uint32(len(e.bytes)), raw: uint32(e.raw), kind: e.kind, enc: e.enc,
+		}})
+	}
+	at := int64(len(b))
+	return append(append(b, tableOf(t, []meta.ContentID{{1, 2, 3}}, records)...), trailer(at)...), list
+}
+
+// tableOf writes a table; without packs it is a list.
+func tableOf(t testing.TB, packs []meta.ContentID, records []record) []byte {
+	t.Helper()
+	for i := range records {
+		for k := i; k > 0 && records[k].compare(&records[k-1]) < 0; k-- {
+			records[k], records[k-1] = records[k-1], records[k]
+		}
+	}
+	var b bytes.Buffer
+	_, err := writeTable(&b, packs, func(fn func(*record) error) error {
+		for i := range records {
+			if err := fn(&records[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestFixtures reads what earlier programs wrote, and writes the same.
+func TestFixtures(t *testing.T) {
+	pack, objects := fixedPack(t)
+	var records, digests []record
+	for i := range 600 {
+		r := record{tree.Sum([]byte{byte(i), byte(i >> 8)}), place{pack: uint32(i % 3), offset: uint32(8 + i), length: uint32(i), raw: uint32(2 * i), kind: tree.Kind(1 + i%5), enc: encoding(i % 2)}}
+		records = append(records, r)
+		digests = append(digests, record{digest: r.digest})
+		if i%50 == 0 { // in another pack too
+			r.pack = (r.pack + 1) % 3
+			records = append(records, r)
+		}
+	}
+	index, list := tableOf(t, []meta.ContentID{{1}, {2}, {3}}, records), tableOf(t, nil, digests)
+	for name, b := range map[string][]byte{"pack": pack, "index": index, "list": list} {
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, b, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		stored, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch name {
+		case "pack":
+			at, err := parseTrailer(stored[len(stored)-packTrailer:], int64(len(stored)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			own, err := openBytes(stored[at:len(stored)-packTrailer], indexMagic)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				var p place
+				if err := own.find(t.Context(), o.digest, func(_ int, at place) bool { p = at; return true }); err != nil {
+					t.Fatal(err)
+				}
+				c := codecs.Get().(*codec)
+				e := encoded{digest: o.digest, kind: p.kind, enc: p.enc, raw: int(p.raw), bytes: stored[p.offset : p.offset+p.length]}
+				if err := c.verify(&e); err != nil {
+					t.Errorf("object %s: %v", o.digest, err)
+				}
+			}
+		default:
+			if !bytes.Equal(stored, b) {
+				t.Errorf("%s: other bytes are written", name)
+			}
+		}
+	}
+	own, err := openBytes(index, indexMagic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range records {
+		found := 0
+		err := own.find(t.Context(), records[i].digest, func(pos int, p place) bool {
+			if records[pos].place != p {
+				t.Errorf("record %d: %+v, want %+v", pos, p, records[pos].place)
+			}
+			found++
+			return true
+		})
+		if err != nil || found == 0 || found > 2 {
+			t.Fatalf("%d copies of %s: %v", found, records[i].digest, err)
+		}
+	}
+}
+
+// FuzzTable opens and reads tables of any bytes.
+func FuzzTable(f *testing.F) {
+	for _, name := range []string{"index", "list"} {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add(tableOf(f, nil, nil))
+	f.Add(tableOf(f, []meta.ContentID{{}}, []record{{}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, magic := range []string{indexMagic, listMagic} {
+			own, err := openBytes(b, magic)
+			if err != nil {
+				var bad *TableError
+				if !errors.As(err, &bad) {
+					t.Fatalf("%v", err)
+				}
+				continue
+			}
+			n := 0
+			err = own.each(t.Context(), func(pos int, r *record) error {
+				n++
+				ok, err := own.has(t.Context(), r.digest)
+				if err == nil && !ok {
+					t.Errorf("record %d is not found", pos)
+				}
+				return err
+			})
+			if err != nil {
+				continue
+			}
+			// What is accepted as a whole is what would be written.
+			var records []record
+			if err := own.each(t.Context(), func(_ int, r *record) error { records = append(records, *r); return nil }); err != nil || n != own.records {
+				t.Fatal(n, err)
+			}
+			var packs []meta.ContentID
+			if magic == indexMagic {
+				packs = append(make([]meta.ContentID, 0), own.ids...)
+			}
+			if again := tableOf(t, packs, records); !bytes.Equal(again, b) {
+				t.Errorf("a table of %d bytes is written with %d", len(b), len(again))
+			}
+		}
+	})
+}
+
+// FuzzPack scrubs and reads a small pack of any bytes.
+func FuzzPack(f *testing.F) {
+	good, _ := fixedPack(f)
+	at, err := parseTrailer(good[len(good)-packTrailer:], int64(len(good)))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good, at)
+	f.Add(good[:len(good)-20], at)
+	f.Add(good[8:], int64(8))
+	f.Add([]byte{}, int64(0))
+	w := newWorldOn(f, mem.New(), Config{})
+	f.Fuzz(func(t *testing.T, b []byte, at int64) {
+		id := meta.ContentID{1, 2, 3}
+		row := meta.ContentPackWrite{ContentPack: meta.ContentPack{ID: id, Bytes: int64(len(b)), TableAt: at, Objects: 3}, Data: b}
+		if err := w.apply(t.Context(), w.org, &meta.ContentChange{AddPacks: []meta.ContentPackWrite{row}}); err != nil {
+			t.Fatal(err)
+		}
+		res, err := w.scrub(t.Context(), w.org, id, &pace{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Err == nil {
+			row, _, err := w.row(t.Context(), w.org, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := w.contents(t.Context(), row)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range list {
+				if ok, err := w.viewNow(t).has(t.Context(), list[i].digest); err != nil || !ok {
+					t.Errorf("object %s of a pack that is whole: %v, %v", list[i].digest, ok, err)
+				}
+			}
+		}
+		packs, err := w.meta.ContentPacks(t.Context(), w.org, meta.ContentID{}, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := meta.ContentChange{}
+		for _, p := range packs {
+			c.RemovePacks = append(c.RemovePacks, meta.ContentPackState{ID: p.ID, From: p.State})
+		}
+		if err := w.apply(t.Context(), w.org, &c); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func (w *world) viewNow(t *testing.T) *view {
+	v, err := w.view(t.Context(), w.org)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
