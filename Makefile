@@ -21,7 +21,7 @@ install: build ## put cairn on the path (PREFIX=/usr/local)
 deps:      ## install what the tests need, or list what is missing
 	tests/deps.sh
 
-demo: build ## show a session resumed in a second sandbox, end to end
+demo: build ## show a session and a workspace resumed in another sandbox
 	tests/demo/demo.sh bin/cairn
 
 check:     ## the quick part: lint and unit tests, with Go and git only

@@ -182,7 +182,7 @@ func (o *captureFlags) print(env Env, c *checkpoint.Captured) error {
 	case c.Unchanged:
 		_, err = fmt.Fprintf(env.Stdout, "%s: nothing changed since\n", c.Checkpoint.ID)
 	default:
-		_, err = fmt.Fprintf(env.Stdout, "%s: %d files, %d bytes, %d of them sent\n", c.Checkpoint.ID, c.Checkpoint.Stats.Files, c.Checkpoint.Stats.Bytes, c.Sent.Bytes)
+		_, err = fmt.Fprintf(env.Stdout, "%s: %d files, %d bytes; %d bytes sent\n", c.Checkpoint.ID, c.Checkpoint.Stats.Files, c.Checkpoint.Stats.Bytes, c.Sent.Bytes)
 	}
 	if err == nil && partial {
 		err = exitError{exitPartial}

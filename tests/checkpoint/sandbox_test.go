@@ -180,4 +180,3 @@ func soon(t *testing.T, what string, holds func() bool) {
 	}
 	t.Fatal("it never came: " + what)
 }
-

@@ -107,4 +107,44 @@ tell "Nothing of B's work is lost, and main is as it was."
 [ "$(tip)" = "$continued" ] || die "the session moved"
 [ "$(git -C "$STAGE/team" ls-remote "$("$CAIRN" url --repo shop)" refs/heads/main | cut -f1)" = "$main" ] || die "main moved"
 git -C "$STAGE/B/work" log --format='      %h %s' -2
+
+# The second part: a whole workspace, with what Git does not keep.
+# cairn_in SANDBOX COMMAND... runs the program as a sandbox does: with a token for
+# its thread, and a home of its own.
+cairn_in() {
+	local home=$STAGE/$1; shift
+	env -u CAIRN_PRIVATE_KEY CAIRN_TOKEN_FILE="$STAGE/thread.token" CAIRN_THREAD=chat-7 HOME="$home" "$CAIRN" "$@"
+}
+cd "$STAGE"
+"$CAIRN" token --thread chat-7 --scope checkpoint:read,checkpoint:write >thread.token
+mkdir C D E
+
+tell "Sandbox C has no repository: it saves its workspace as a checkpoint of the thread chat-7, with a token for that thread."
+mkdir -p C/workspace && cp -r "$project/internal/tree" C/workspace/src
+printf '#!/bin/sh\necho built\n' >C/workspace/build.sh && chmod +x C/workspace/build.sh
+echo "Half of the index is written." >C/workspace/notes.md
+show "$(cairn_in C capture --root C/workspace --label 'Half of the index')"
+show "$(cairn_in C capture --root C/workspace)"
+
+tell "C is removed. Sandbox D restores the thread before its agent runs: the files are back."
+mv C frozen-C
+show "$(cairn_in D restore --root D/workspace)"
+show "notes.md: $(cat D/workspace/notes.md)"
+[ "$(D/workspace/build.sh)" = built ] || die "build.sh does not run"
+echo "All of the index is written." >D/workspace/notes.md
+show "$(cairn_in D capture --root D/workspace)"
+
+tell "C's machine wakes up and captures: its files came from another checkpoint than the head."
+mv frozen-C C
+echo "The index starts over." >C/workspace/notes.md
+status=0
+cairn_in C capture --root C/workspace >refusal 2>&1 || status=$?
+[ $status = 3 ] || { cat refusal >&2; die "the stale capture ended with status $status"; }
+show "refused: $(cut -c1-120 refusal)"
+
+tell "Nothing of D's work is lost."
+cairn_in E restore --root E/workspace >/dev/null
+show "notes.md: $(cat E/workspace/notes.md)"
+[ "$(cat E/workspace/notes.md)" = "All of the index is written." ] || die "the head is not D's"
+"$CAIRN" checkpoint list --thread chat-7 | sed 's/^/      /'
 echo
