@@ -230,17 +230,18 @@ type Entry struct {
 
 // GetCheckpointFile asks for the content of a file of a checkpoint, or a range.
 type GetCheckpointFile struct {
-	// ID is the id of the checkpoint, as one escaped segment. The rest of the path
-	// is that of the file, with the name of its root.
+	// ID is the id of the checkpoint, as one escaped segment.
 	ID string `path:"checkpoint" json:"-"`
+	// Path is that of the file, with the name of its root.
+	Path string `path:"path" json:"-"`
 }
 
 // DiffCheckpoint asks what differs from another checkpoint to this one.
 type DiffCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
 	ID string `path:"checkpoint" json:"-"`
-	// Base is the id of the other one; the parent when absent, and nothing for a
-	// checkpoint without one.
+	// Base is the id of the other one, of the same kind; the parent when absent, and
+	// nothing for a checkpoint without one.
 	Base   string `query:"base"`
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit"` // 1 to 10000, 1000 when absent

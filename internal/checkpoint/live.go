@@ -8,48 +8,45 @@ import (
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-// Live calls root for the root object of every native checkpoint of an org, and
-// file for every content that is kept beside: documents, what threads know, and the
-// blobs of manifests. What nothing of that reaches is garbage.
-func (e *Engine) Live(ctx context.Context, org meta.OrgID, root func(tree.Digest) error, file func(tree.Content) error) error {
-	err := e.cfg.Meta.SegmentRefs(ctx, org, func(ref []byte) error {
-		d, err := segmentRef(ref)
-		if err != nil {
-			return err
-		}
-		return file(d.content())
-	})
-	if err != nil {
-		return fmt.Errorf("read what threads know: %w", err)
-	}
-	for after, n := "", eachPage; n == eachPage; {
-		rows, err := e.cfg.Meta.AllCheckpoints(ctx, org, after, eachPage)
-		if err != nil {
-			return fmt.Errorf("read checkpoints: %w", err)
-		}
-		for _, row := range rows {
-			after = row.ID
-			c, err := checkpointOf(row)
+// Live calls yield with all that checkpoints and threads of an org refer to, at one
+// moment: roots, documents, the blobs of manifests, and what threads know. What
+// those refer to in turn is not named. It is a content.Roots.
+func (e *Engine) Live(ctx context.Context, org meta.OrgID, yield func(kind tree.Kind, d tree.Digest) error) error {
+	err := e.cfg.Meta.LiveCheckpoints(ctx, org, func(body, segment []byte) error {
+		if len(segment) > 0 {
+			d, err := segmentRef(segment)
 			if err != nil {
 				return err
 			}
-			if err := e.liveOf(ctx, org, &c, root, file); err != nil {
-				return err
-			}
+			return yieldContent(d.content(), yield)
 		}
-		n = len(rows)
+		c, err := checkpointOf(meta.Checkpoint{Body: body})
+		if err != nil {
+			return err
+		}
+		return e.liveOf(ctx, org, &c, yield)
+	})
+	if err != nil {
+		return fmt.Errorf("read what is referred to: %w", err)
 	}
 	return nil
 }
 
-func (e *Engine) liveOf(ctx context.Context, org meta.OrgID, c *Checkpoint, root func(tree.Digest) error, file func(tree.Content) error) error {
+func yieldContent(c tree.Content, yield func(kind tree.Kind, d tree.Digest) error) error {
+	if c.Chunked {
+		return yield(tree.Recipe, c.Digest)
+	}
+	return yield(tree.Chunk, c.Digest)
+}
+
+func (e *Engine) liveOf(ctx context.Context, org meta.OrgID, c *Checkpoint, yield func(kind tree.Kind, d tree.Digest) error) error {
 	if d, ok := c.RootDigest(); ok {
-		if err := root(d); err != nil {
+		if err := yield(tree.Root, d); err != nil {
 			return err
 		}
 	}
 	for _, d := range c.documents() {
-		if err := file(d.content()); err != nil {
+		if err := yieldContent(d.content(), yield); err != nil {
 			return err
 		}
 	}
@@ -66,7 +63,7 @@ func (e *Engine) liveOf(ctx context.Context, org meta.OrgID, c *Checkpoint, root
 			return err
 		}
 		for _, one := range content {
-			if err := file(one); err != nil {
+			if err := yieldContent(one, yield); err != nil {
 				return err
 			}
 		}

@@ -101,7 +101,7 @@ var owners = map[string]struct {
 	"github.com/go-git/go-git":              {nil, "an oracle for tests only"},
 	"net/http":                              {[]string{"internal/githttp", "internal/rest", "internal/server", "internal/cli", "internal/obs", "internal/blob/s3", "internal/netguard", "internal/upstream", "internal/webhook", "sdk/go", "sdk/go/checkpoint"}, "below the handlers nothing knows HTTP"},
 	"github.com/pjbgf/sha1cd":               {[]string{"internal/git/object", "internal/git/pack"}, "collision detection is a property of objects"},
-	"github.com/klauspost/compress":         {[]string{"internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "internal/frame", "internal/content"}, "compression is part of the formats"},
+	"github.com/klauspost/compress":         {[]string{"internal/checkpoint", "internal/git/pack", "internal/repo", "internal/odb", "internal/githttp", "internal/frame", "internal/content"}, "compression is part of the formats"},
 }
 
 type pkgInfo struct {

@@ -247,6 +247,7 @@ type Threads interface {
 	// Segments returns a thread with its segments, the largest first, in one
 	// consistent read; ErrNotFound when there is no thread.
 	Segments(ctx context.Context, org OrgID, thread string) (Thread, []Segment, error)
-	// SegmentRefs calls yield for the Ref of every segment of an org that has one.
-	SegmentRefs(ctx context.Context, org OrgID, yield func(ref []byte) error) error
+	// LiveCheckpoints calls yield with the Body of every checkpoint of an org, and with
+	// the Ref of every segment that has one, all at one moment after the call began.
+	LiveCheckpoints(ctx context.Context, org OrgID, yield func(body, segment []byte) error) error
 }

@@ -396,7 +396,7 @@ func testSegments(t *testing.T, open Open) {
 		t.Errorf("%+v", row)
 	}
 	var refs []string
-	if err := f.SegmentRefs(f.ctx, f.org, func(ref []byte) error { refs = append(refs, string(ref)); return nil }); err != nil || !slices.Equal(refs, []string{"r"}) {
+	if err := f.LiveCheckpoints(f.ctx, f.org, func(body, ref []byte) error { refs = append(refs, string(body)+string(ref)); return nil }); err != nil || !slices.Equal(refs, []string{"body of b", "r"}) {
 		t.Errorf("%q, %v", refs, err)
 	}
 	f.apply(thread(meta.ThreadChange{Name: "t", DeleteThread: true}))

@@ -135,14 +135,16 @@ func (s *Store) Segments(ctx context.Context, org meta.OrgID, thread string) (t 
 	return t, segments, err
 }
 
-// SegmentRefs implements meta.Store.
-func (s *Store) SegmentRefs(ctx context.Context, org meta.OrgID, yield func(ref []byte) error) error {
-	return s.query(ctx, `SELECT ref FROM thread_segments WHERE org = $1 AND length(ref) > 0`, []any{org}, func(scan scanFunc) error {
-		var ref []byte
-		if err := scan(&ref); err != nil {
+// LiveCheckpoints implements meta.Store: one statement sees one moment.
+func (s *Store) LiveCheckpoints(ctx context.Context, org meta.OrgID, yield func(body, segment []byte) error) error {
+	const text = `SELECT body, $2 FROM checkpoints WHERE org = $1
+		UNION ALL SELECT $2, ref FROM thread_segments WHERE org = $1 AND length(ref) > 0`
+	return s.query(ctx, text, []any{org, ""}, func(scan scanFunc) error {
+		var body, segment []byte
+		if err := scan(&body, &segment); err != nil {
 			return err
 		}
-		return yield(ref)
+		return yield(body, segment)
 	})
 }
 
