@@ -1,14 +1,20 @@
 package rest
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
@@ -306,5 +312,116 @@ func TestManifests(t *testing.T) {
 		map[string]any{"checkpointId": "two", "writer": map[string]any{"threadId": "t", "ownerToken": l.OwnerToken, "fence": l.Fence}}, &deleted)
 	if deleted.Head != "one" {
 		t.Errorf("%+v", deleted)
+	}
+}
+
+func TestCheckpointFiles(t *testing.T) {
+	s := newStack(t)
+	token := s.threadToken("t")
+	files := map[string]string{"a": "alpha", "b/c/d": "delta", "b/e": strings.Repeat("e", 3<<20), "b.x": "x", "empty": ""}
+	for i := range 1500 {
+		files[fmt.Sprintf("many/%04d", i)] = fmt.Sprint(i)
+	}
+	one := s.capture("t", newWorkspace(t, files)).Checkpoint.ID
+	delete(files, "a")
+	files["b/c/d"], files["new/file"] = "other", "n"
+	two := s.capture("t", newWorkspace(t, files)).Checkpoint.ID
+
+	var paths []string
+	cursor := ""
+	for {
+		var page api.EntryPage
+		s.want(http.StatusOK, "GET", "/api/checkpoints/"+two+"/manifest?limit=400&cursor="+cursor, token, nil, &page)
+		for _, e := range page.Entries {
+			paths = append(paths, e.Path)
+		}
+		if cursor = page.NextCursor; !page.HasMore {
+			if !slices.Equal(page.Roots, []string{"w"}) {
+				t.Errorf("roots %v", page.Roots)
+			}
+			break
+		}
+	}
+	if len(paths) != 1500+10 || paths[0] != "w" || !slices.IsSortedFunc(paths, func(a, b string) int {
+		return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+	}) {
+		t.Errorf("%d paths: %v", len(paths), paths[:10])
+	}
+	var page api.EntryPage
+	s.want(http.StatusOK, "GET", "/api/checkpoints/"+two+"/manifest?path=w/b", token, nil, &page)
+	if len(page.Entries) != 3 || page.Entries[2].Path != "w/b/e" || page.Entries[2].Size != 3<<20 || page.Entries[2].SHA256 != tree.Sum([]byte(files["b/e"])).String() {
+		t.Errorf("%+v", page)
+	}
+	if a := s.do("GET", "/api/checkpoints/"+one+"/files/w/a", token, nil); a.status != 200 || string(a.body) != "alpha" {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	if a := s.do("GET", "/api/checkpoints/"+two+"/files/w/b/e", token, nil, "Range", "bytes=-3"); a.status != 206 || string(a.body) != "eee" {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	if a := s.do("GET", "/api/checkpoints/"+two+"/files/w/empty", token, nil); a.status != 200 || len(a.body) != 0 {
+		t.Errorf("%d %q", a.status, a.body)
+	}
+	for _, path := range []string{"w/a", "w/b", "x", "w/a/b", ".."} {
+		s.refused(http.StatusNotFound, api.NotFound, "GET", "/api/checkpoints/"+two+"/files/"+path, token, nil)
+	}
+	changes := map[string]string{}
+	for cursor := ""; ; {
+		var diff api.CheckpointDiff
+		s.want(http.StatusOK, "GET", "/api/checkpoints/"+two+"/diff?limit=2&cursor="+cursor, token, nil, &diff)
+		for _, c := range diff.Changes {
+			changes[c.Path] = c.Change
+		}
+		if cursor = diff.NextCursor; !diff.HasMore {
+			if diff.Base != one {
+				t.Errorf("base %q", diff.Base)
+			}
+			break
+		}
+	}
+	if fmt.Sprint(changes) != "map[w:modified w/a:removed w/b:modified w/b/c:modified w/b/c/d:modified w/new:added]" {
+		t.Errorf("%v", changes)
+	}
+	for format, open := range map[string]func(io.Reader) io.Reader{
+		"tar":     func(r io.Reader) io.Reader { return r },
+		"tar.gz":  func(r io.Reader) io.Reader { return must(gzip.NewReader(r))(t) },
+		"tar.zst": func(r io.Reader) io.Reader { return must(zstd.NewReader(r))(t) },
+	} {
+		a := s.do("GET", "/api/checkpoints/"+two+"/archive?format="+format, token, nil)
+		if a.status != 200 {
+			t.Fatalf("%s: %d %.200s", format, a.status, a.body)
+		}
+		got := map[string]string{}
+		for r := tar.NewReader(open(bytes.NewReader(a.body))); ; {
+			h, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(format, err)
+			}
+			data := must(io.ReadAll(r))(t)
+			if h.Typeflag == tar.TypeReg {
+				got[strings.TrimPrefix(h.Name, "w/")] = string(data)
+			}
+		}
+		if !maps.Equal(got, files) {
+			t.Errorf("%s: %d files, want %d", format, len(got), len(files))
+		}
+	}
+	a := s.do("GET", "/api/checkpoints/"+two+"/archive?format=tar&path=w/b/c/d", token, nil)
+	if h, err := tar.NewReader(bytes.NewReader(a.body)).Next(); err != nil || h.Name != "w/b/c/d" {
+		t.Errorf("%+v %v", h, err)
+	}
+	s.refused(http.StatusNotFound, api.NotFound, "GET", "/api/checkpoints/"+two+"/archive?path=w/none", token, nil)
+	s.refused(http.StatusBadRequest, api.Invalid, "GET", "/api/checkpoints/"+two+"/archive?format=zip", token, nil)
+}
+
+func must[T any](v T, err error) func(testing.TB) T {
+	return func(tb testing.TB) T {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return v
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
-	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/obs"
@@ -88,7 +87,7 @@ func New(ctx context.Context, cfg config.Config, log *slog.Logger, version strin
 		Rates: service.Rates{Org: int(cfg.OrgRate), Subject: int(cfg.SubjectRate)},
 		Feed:  s.storage.Feed, Endpoints: endpoints,
 		Secrets: s.storage.Secrets, Upstreams: s.upstreams,
-		Checkpoints: checkpoint.New(checkpoint.Config{Meta: s.storage.Meta, Content: s.storage.Content, CacheBytes: cfg.MemoryCache / 8}),
+		Checkpoints: s.storage.Checkpoints,
 	})
 	s.main = s.httpServer(s.routes(version))
 	if cfg.AdminListen != "" {
@@ -180,7 +179,9 @@ func (s *Server) Listen() error {
 	s.stopBackground = cancel
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
-	s.background.Go(func() { s.storage.Content.Run(ctx, content.Background{Report: s.failed}) })
+	s.background.Go(func() {
+		s.storage.Content.Run(ctx, content.Background{Report: s.failed, Roots: s.storage.Checkpoints.Live})
+	})
 	s.background.Go(func() {
 		s.resealServerKeys(ctx)
 		s.resealWebhooks(ctx)

@@ -16,6 +16,7 @@ import (
 	"github.com/cairnstate/cairn/internal/blob/cache"
 	"github.com/cairnstate/cairn/internal/blob/dir"
 	"github.com/cairnstate/cairn/internal/blob/s3"
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/config"
 	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/events"
@@ -38,6 +39,8 @@ type Storage struct {
 	Engine *repo.Engine
 	// Content keeps the objects of checkpoints.
 	Content *content.Store
+	// Checkpoints keeps threads; it says what objects are referred to.
+	Checkpoints *checkpoint.Engine
 	// Secrets encrypts what must not be readable in the database. It is nil when
 	// the database is elsewhere and no key was given: secrets are then refused.
 	Secrets *secret.Keyring
@@ -161,6 +164,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		Meta: st.Meta, Blobs: st.Blobs, Packs: st.ranged, Process: process, Begin: st.Engine.Begin,
 		InlineLimit: int(max(cfg.InlinePack, 1)), CacheBytes: cfg.MemoryCache / 4,
 	})
+	st.Checkpoints = checkpoint.New(checkpoint.Config{Meta: st.Meta, Content: st.Content, CacheBytes: max(cfg.MemoryCache/8, 1)})
 	return nil
 }
 
