@@ -42,6 +42,10 @@ type FileChange struct {
 	// Mode is 100644, 100755, 120000 or 160000; an existing file keeps its mode
 	// when absent, a new one takes 100644.
 	Mode string `json:"mode,omitempty"`
+	// EOL is keep-existing to have the lines of an upsert end as those of the file
+	// that is at the path do: with LF or with CRLF, if all of those end alike. When
+	// absent, contents are stored byte for byte.
+	EOL string `json:"eol,omitempty"`
 }
 
 // CommitPackLine is one further line of a commit-pack body.

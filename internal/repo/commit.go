@@ -23,6 +23,9 @@ type FileEdit struct {
 	// object.ModeRegular where there is none.
 	Mode   object.Mode
 	Delete bool // also a folder with all that is in it
+	// KeepEnds has lines end as those of the file at Path do, if all of those end
+	// alike; else contents are stored byte for byte.
+	KeepEnds bool
 	// Content is closed. For object.ModeSymlink it is the link's target, for
 	// object.ModeSubmodule the commit's ID in hexadecimal.
 	Content *Content
@@ -229,6 +232,17 @@ func (c *commit) attempt(ctx context.Context, v *View) (CommitResult, error) {
 	db, err := v.DB(ctx)
 	if err != nil {
 		return CommitResult{}, err
+	}
+	if slices.ContainsFunc(c.req.Files, func(f FileEdit) bool { return f.KeepEnds }) {
+		var base object.ID
+		if !at.parent.IsZero() {
+			if base, err = c.engine.rootOf(ctx, db, at.parent); err != nil {
+				return CommitResult{}, err
+			}
+		}
+		if err := c.keepEnds(ctx, db, base); err != nil {
+			return CommitResult{}, err
+		}
 	}
 	return c.write(ctx, v, db, at)
 }

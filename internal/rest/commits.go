@@ -188,6 +188,13 @@ func (p *parcel) change(f api.FileChange) (repo.FileEdit, error) {
 	default:
 		return e, invalid("operation %.40q of path %.200q is not known: use upsert or delete", f.Operation, e.Path)
 	}
+	switch f.EOL {
+	case "":
+	case "keep-existing":
+		e.KeepEnds = true
+	default:
+		return e, invalid("eol %.40q of path %.200q is not known: use keep-existing or leave it out", f.EOL, e.Path)
+	}
 	var ok bool
 	if e.Mode, ok = modes[f.Mode]; !ok {
 		return e, invalid("mode %.40q of path %.200q is not one of 100644, 100755, 120000 and 160000", f.Mode, e.Path)

@@ -239,3 +239,38 @@ func TestIdentities(t *testing.T) {
 		t.Errorf("Last-Modified is %q", got)
 	}
 }
+
+// TestLineEnds writes a file of CRLF with LF: byte for byte, and as it was.
+func TestLineEnds(t *testing.T) {
+	s := newStack(t)
+	s.create("r")
+	s.commit("r", nil, map[string]string{"f": "a\r\nb\r\n"})
+	write := func(eol string) answer {
+		body := strings.Replace(commitBody(nil, map[string]string{"f": "a\nB\n"}), `"path":"f"`, `"eol":"`+eol+`","path":"f"`, 1)
+		return s.do("POST", repoPath("r", "commit-pack"), s.full("r"), body)
+	}
+	holds := func(want string) {
+		t.Helper()
+		if a := s.do("GET", repoPath("r", "file?path=f"), s.full("r"), nil); string(a.body) != want {
+			t.Errorf("the file is %q, want %q", a.body, want)
+		}
+	}
+	if a := write("crlf"); a.status != http.StatusBadRequest || !strings.Contains(string(a.body), "keep-existing") {
+		t.Errorf("an eol that is not known: %d %s", a.status, a.body)
+	}
+	if a := write("keep-existing"); a.status != http.StatusCreated {
+		t.Errorf("keep-existing: %d %s", a.status, a.body)
+	}
+	holds("a\r\nB\r\n")
+	s.commit("r", nil, map[string]string{"f": "a\nB\n"})
+	holds("a\nB\n")
+	// A diff leaves out a file of which only the ends of lines changed, unless it is
+	// to be applied.
+	for query, want := range map[string]api.DiffStats{"": {}, "&git_apply_compatible=true": {Files: 1, Additions: 2, Deletions: 2, Changes: 4}} {
+		var d api.CommitDiff
+		s.want(http.StatusOK, "GET", repoPath("r", "diff?ref=main"+query), s.full("r"), nil, &d)
+		if d.Stats != want || len(d.Files) != want.Files {
+			t.Errorf("diff%s: %+v", query, d)
+		}
+	}
+}
