@@ -45,7 +45,8 @@ func TestAdapterKeepsTheRules(t *testing.T) {
 // workerd, against the program.
 func TestAdapterOnAServer(t *testing.T) {
 	env := []string{"CAIRN_TEST_CONTROL=" + program(t).control(t)}
-	vitest(t, harness.Adapter(t), env, "test/server.test.ts", "test/walk.test.ts", "test/worker.test.ts")
+	// One file after the other: a test has the server crash.
+	vitest(t, harness.Adapter(t), env, "--no-file-parallelism", "test/server.test.ts", "test/walk.test.ts", "test/worker.test.ts")
 }
 
 // TestTanStackSuites runs TanStack's own suites: those of the installed package, or

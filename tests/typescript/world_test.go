@@ -41,30 +41,36 @@ type world struct {
 	newOrg func(name string) (crypto.Signer, error)
 	// set moves the server's clock; nil where it cannot be moved.
 	set func(time.Time)
+	// restart ends the server as a crash does and starts it again; nil where it cannot.
+	restart func() error
 }
 
 // control serves what the tests ask of a world: POST /orgs makes an org and
-// answers with a token for every thread of it, POST /clock moves the clock.
+// answers with tokens for the threads that are named, POST /clock moves the clock,
+// POST /restart has the server crash and come back.
 func (w world) control(t *testing.T) string {
 	var orgs atomic.Int64
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /orgs", func(rw http.ResponseWriter, _ *http.Request) {
-		name := fmt.Sprintf("org-%d", orgs.Add(1))
-		key, err := w.newOrg(name)
+	mux.HandleFunc("POST /orgs", func(rw http.ResponseWriter, r *http.Request) {
+		var asked struct{ Threads []string }
+		err := json.NewDecoder(r.Body).Decode(&asked)
+		answer := struct {
+			URL    string   `json:"url"`
+			Tokens []string `json:"tokens"`
+		}{URL: w.url}
+		if err == nil {
+			answer.Tokens, err = w.tokens(fmt.Sprintf("org-%d", orgs.Add(1)), asked.Threads)
+		}
 		if err != nil {
 			http.Error(rw, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		now := time.Now()
-		token, err := auth.Mint(key, "", auth.Claims{
-			Org: name, Subject: "test", Thread: auth.AnyThread, Scopes: []auth.Scope{auth.CheckpointRead, auth.CheckpointWrite},
-			IssuedAt: now.Unix(), Expires: now.Add(time.Hour).Unix(),
-		})
-		if err != nil {
+		json.NewEncoder(rw).Encode(answer)
+	})
+	mux.HandleFunc("POST /restart", func(rw http.ResponseWriter, _ *http.Request) {
+		if err := w.restart(); err != nil {
 			http.Error(rw, err.Error(), http.StatusInternalServerError)
-			return
 		}
-		json.NewEncoder(rw).Encode(map[string]string{"url": w.url, "token": token})
 	})
 	mux.HandleFunc("POST /clock", func(rw http.ResponseWriter, r *http.Request) {
 		var at struct{ Now float64 }
@@ -81,10 +87,35 @@ func (w world) control(t *testing.T) string {
 	return s.URL
 }
 
+// tokens makes an org and tokens of it, one for each thread.
+func (w world) tokens(org string, threads []string) ([]string, error) {
+	key, err := w.newOrg(org)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	var all []string
+	for _, thread := range threads {
+		token, err := auth.Mint(key, "", auth.Claims{
+			Org: org, Subject: "test", Thread: thread, Scopes: []auth.Scope{auth.CheckpointRead, auth.CheckpointWrite},
+			IssuedAt: now.Unix(), Expires: now.Add(time.Hour).Unix(),
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, token)
+	}
+	return all, nil
+}
+
 // program is the built program, with the clock of the machine.
 func program(t *testing.T) world {
 	s := harness.Serve(t, harness.Options{})
-	return world{url: s.URL, newOrg: func(name string) (crypto.Signer, error) {
+	restart := func() error {
+		s.Kill()
+		return s.Restart()
+	}
+	return world{url: s.URL, restart: restart, newOrg: func(name string) (crypto.Signer, error) {
 		file := filepath.Join(s.Dir, name+".key")
 		if _, err := s.Operate("org", "create", name, "--key-out", file); err != nil {
 			return nil, err

@@ -45,12 +45,12 @@ export function createBlobStore(options: BlobStoreOptions): BlobStore {
       const path = await pathOf(key)
       const headers = range === undefined ? {} : { Range: rangeHeader(range) }
       const read = async (answer: Answer) => object(key, answer, await answer.bytes())
-      return present(cairn.send({ ...call, method: 'GET', path, query, headers, read }))
+      return present('GET', cairn.send({ ...call, method: 'GET', path, query, headers, read }))
     },
     async head(key, call) {
       const path = await pathOf(key)
       const read = (answer: Answer) => ({ key, size: Number(answer.headers.get('Content-Length')) })
-      return present(cairn.send<BlobRecord>({ ...call, method: 'HEAD', path, query, read }))
+      return present('HEAD', cairn.send<BlobRecord>({ ...call, method: 'HEAD', path, query, read }))
     },
     async put(key, body, call) {
       const path = await pathOf(key)
@@ -90,13 +90,13 @@ function object(key: string, answer: Answer, bytes: Uint8Array<ArrayBuffer>): Bl
 }
 
 /** Null in place of a refusal that says that there is no such blob. */
-async function present<T>(answer: Promise<T>): Promise<T | null> {
+async function present<T>(method: 'GET' | 'HEAD', answer: Promise<T>): Promise<T | null> {
   try {
     return await answer
   } catch (error) {
     const { code, status } = error as { code?: unknown; status?: unknown }
     // The answer to HEAD has no body that tells the code.
-    if (code === 'SANDBOX_SNAPSHOT_MISSING_BLOB' || status === 404) return null
+    if (code === 'SANDBOX_SNAPSHOT_MISSING_BLOB' || (method === 'HEAD' && status === 404)) return null
     throw error
   }
 }

@@ -107,10 +107,14 @@ interface Page {
 
 async function get<C>(cairn: Connection, id: string, call?: CallOptions): Promise<C | null> {
   await identified(id)
-  const stored = await present(
-    cairn.send<Stored>({ ...call, method: 'GET', path: ['checkpoints', id], query: { manifests: 'true' }, read: json }),
-  )
-  return stored === null ? null : manifest<C>(stored)
+  try {
+    return manifest<C>(
+      await cairn.send<Stored>({ ...call, method: 'GET', path: ['checkpoints', id], query: { manifests: 'true' }, read: json }),
+    )
+  } catch (error) {
+    if ((error as { code?: unknown }).code === 'SANDBOX_SNAPSHOT_MISSING_CHECKPOINT') return null
+    throw error
+  }
 }
 
 async function list<C>(cairn: Connection, threadId: string, call?: CallOptions): Promise<C[]> {
@@ -118,25 +122,23 @@ async function list<C>(cairn: Connection, threadId: string, call?: CallOptions):
   const found: C[] = []
   let cursor: string | undefined
   do {
-    const page = await present(
-      cairn.send<Page & { checkpoints: Stored[] }>({
-        ...call,
-        method: 'GET',
-        path: ['threads', threadId, 'checkpoints'],
-        query: { order: 'asc', manifests: 'true', cursor },
-        read: json,
-      }),
-    )
-    found.push(...(page?.checkpoints ?? []).map((stored) => manifest<C>(stored)))
-    cursor = page?.next_cursor
+    const page = await cairn.send<Page & { checkpoints: Stored[] }>({
+      ...call,
+      method: 'GET',
+      path: ['threads', threadId, 'checkpoints'],
+      query: { order: 'asc', manifests: 'true', cursor },
+      read: json,
+    })
+    found.push(...page.checkpoints.map((stored) => manifest<C>(stored)))
+    cursor = page.next_cursor
   } while (cursor !== undefined)
   return found
 }
 
 async function getHead(cairn: Connection, threadId: string, call?: CallOptions): Promise<string | null> {
   await identified(threadId)
-  const thread = await present(cairn.send<{ head?: string }>({ ...call, method: 'GET', path: ['threads', threadId], read: json }))
-  return thread?.head ?? null
+  const { head } = await cairn.send<{ head?: string }>({ ...call, method: 'GET', path: ['threads', threadId], read: json })
+  return head ?? null
 }
 
 async function append<C>(
@@ -299,17 +301,6 @@ function manifest<C>(stored: Stored): C {
     throw new CairnError('native_checkpoint', `checkpoint ${JSON.stringify(stored.id)} was not made by TanStack AI: restore it with cairn restore`)
   }
   return stored.manifest as C
-}
-
-/** Null in place of a refusal that says that there is no such checkpoint or thread. */
-async function present<T>(answer: Promise<T>): Promise<T | null> {
-  try {
-    return await answer
-  } catch (error) {
-    const code = (error as { code?: unknown }).code
-    if (code === 'SANDBOX_SNAPSHOT_MISSING_CHECKPOINT' || code === 'thread_not_found') return null
-    throw error
-  }
 }
 
 /** The three members of a writer, which may be a lease. */

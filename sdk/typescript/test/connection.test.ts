@@ -135,6 +135,9 @@ describe('a refusal', () => {
     const store = createCheckpointStore(options)
     await expect(store.getHead('a')).rejects.toMatchObject({ code: 'unexpected_answer', status: 200 })
     await expect(store.getHead('a')).rejects.toMatchObject({ code: 'unexpected_answer', status: 302 })
+    const other = scripted([new Response('no such page', { status: 404 }), new Response('no such page', { status: 404 })])
+    await expect(createBlobStore(other.options).get(fileKey('1'))).rejects.toMatchObject({ code: 'unexpected_answer', status: 404 })
+    await expect(createCheckpointStore(other.options).get('1')).rejects.toMatchObject({ code: 'unexpected_answer', status: 404 })
   })
 })
 

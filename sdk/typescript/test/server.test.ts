@@ -1,9 +1,9 @@
 // The adapter against a server: blobs, and what Cairn promises beyond TanStack's rules.
 import { createHash, randomBytes } from 'node:crypto'
-import { describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { createBlobStore, createCheckpointStore } from '@cairnstate/tanstack-ai'
 import { checkpoint, fileKey } from './conformance.js'
-import { freshOrg } from './world.js'
+import { freshOrg, orgWith, restart } from './world.js'
 
 const keyOf = (bytes: Uint8Array) => `sandbox-files/sha256/${createHash('sha256').update(bytes).digest('hex')}`
 
@@ -72,8 +72,8 @@ describe('blobs', () => {
     'have no other key: %j',
     async (key) => {
       const { blobs } = await fresh()
-      for (const use of [blobs.get(key), blobs.head(key), blobs.put(key, 'x')]) {
-        await expect(use).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_INVALID_BLOB' })
+      for (const use of [() => blobs.get(key), () => blobs.head(key), () => blobs.put(key, 'x')]) {
+        await expect(use()).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_INVALID_BLOB' })
       }
     },
   )
@@ -122,5 +122,70 @@ describe('an answer that is lost', () => {
     expect((await store.list('a')).map(({ id }) => id)).toEqual(['1'])
     expect(await store.getHead('b')).toBe('3')
     expect(lost()).toBe(2 * 10)
+  })
+})
+
+describe('a token for one thread', () => {
+  it('reads and writes that thread alone', async () => {
+    const [a, b] = await orgWith('a', 'b')
+    const [storeA, storeB] = [createCheckpointStore(a!), createCheckpointStore(b!)]
+    const [blobsA, blobsB] = [createBlobStore(a!), createBlobStore(b!)]
+    const bytes = new TextEncoder().encode('of a alone')
+    const files = [{ path: 'f', kind: 'file', blobKey: keyOf(bytes), size: bytes.length }] as const
+    await blobsA.put(keyOf(bytes), bytes)
+    const ofA = checkpoint('1', null, { files })
+    await storeA.append({ checkpoint: ofA, expectedHeadId: null, writer: await storeA.acquireWriter('a') })
+    expect(await storeA.listBlobReferences()).toEqual([{ key: keyOf(bytes), references: 1 }])
+
+    expect([await storeB.get('1'), await blobsB.get(keyOf(bytes)), await blobsB.head(keyOf(bytes))]).toEqual([null, null, null])
+    expect(await storeB.listBlobReferences()).toEqual([])
+    for (const use of [() => storeB.getHead('a'), () => storeB.list('a'), () => storeB.acquireWriter('a')]) {
+      await expect(use()).rejects.toMatchObject({ name: 'CairnError', code: 'thread_not_found', status: 404 })
+    }
+    const ofB = checkpoint('2', null, { threadId: 'b', files })
+    const writer = await storeB.acquireWriter('b')
+    await expect(storeB.append({ checkpoint: ofB, expectedHeadId: null, writer })).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_MISSING_BLOB' })
+    await blobsB.put(keyOf(bytes), bytes)
+    await storeB.append({ checkpoint: ofB, expectedHeadId: null, writer })
+    expect(await (await blobsB.get(keyOf(bytes)))!.text()).toBe('of a alone')
+  })
+})
+
+describe('a client whose clock is wrong', () => {
+  afterEach(() => vi.useRealTimers())
+
+  it.each([-1, 1])('by %i hours takes, renews and keeps its lease', async (hours) => {
+    const store = createCheckpointStore({ ...(await freshOrg()), externalBlobs: true })
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + hours * 3_600_000 })
+    const writer = await store.acquireWriter('a')
+    await writer.renew()
+    await store.append({ checkpoint: checkpoint('1', null), expectedHeadId: null, writer })
+    await expect(store.acquireWriter('a')).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_WRITER_CONFLICT' })
+    await writer.release()
+    await (await store.acquireWriter('a')).release()
+  })
+})
+
+describe('a server that crashes', () => {
+  it('loses nothing and doubles nothing', async () => {
+    const store = createCheckpointStore({ ...(await freshOrg()), externalBlobs: true, retries: 12 })
+    const writer = await store.acquireWriter('a')
+    let crashing = true
+    const crashes = (async () => {
+      for (let i = 0; i < 4; i++) {
+        await new Promise((resolve) => setTimeout(resolve, 100 * Math.random()))
+        await restart()
+      }
+      crashing = false
+    })()
+    const ids: string[] = []
+    for (let head: string | null = null; crashing || ids.length < 20; head = ids.at(-1)!) {
+      const id = `c${String(ids.length).padStart(6, '0')}`
+      expect(await store.append({ checkpoint: checkpoint(id, head), expectedHeadId: head, writer })).toEqual({ headId: id })
+      ids.push(id)
+    }
+    await crashes
+    expect((await store.list('a')).map(({ id }) => id)).toEqual(ids)
+    expect(await store.getHead('a')).toBe(ids.at(-1))
   })
 })

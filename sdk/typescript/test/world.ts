@@ -11,14 +11,15 @@ async function ask(what: string, body: object): Promise<Response> {
   return answer
 }
 
+type Org = ConnectionOptions & { token: string }
+
 /** How to ask a fresh org with a token for all its threads; its leases go by the clock. */
-export async function freshOrg(clock?: Clock): Promise<ConnectionOptions & { token: string }> {
-  const { url, token } = (await (await ask('/orgs', {})).json()) as { url: string; token: string }
-  if (clock === undefined) return { url, token }
+export async function freshOrg(clock?: Clock): Promise<Org> {
+  const [org] = await orgWith('*')
+  if (clock === undefined) return org!
   let shown: number | undefined
   return {
-    url,
-    token,
+    ...org!,
     async fetch(to, init) {
       const now = clock.now
       if (now !== shown) await ask('/clock', { now })
@@ -26,4 +27,15 @@ export async function freshOrg(clock?: Clock): Promise<ConnectionOptions & { tok
       return fetch(to, init)
     },
   }
+}
+
+/** How to ask a fresh org with a token for each thread. */
+export async function orgWith(...threads: string[]): Promise<Org[]> {
+  const { url, tokens } = (await (await ask('/orgs', { threads })).json()) as { url: string; tokens: string[] }
+  return tokens.map((token) => ({ url, token }))
+}
+
+/** Has the server crash and come back. */
+export async function restart(): Promise<void> {
+  await ask('/restart', {})
 }
