@@ -1,3 +1,3 @@
 // Package quota tests limits with the built program: uploads that are refused,
-// that break off, and whose server is killed.
+// that break off, whose server is killed, and counts that are made anew during work.
 package quota
