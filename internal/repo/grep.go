@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -91,9 +92,12 @@ func (v *View) Grep(ctx context.Context, q GrepQuery, after GrepPosition) (page 
 	ctx, stop := context.WithCancel(ctx)
 	w := &grepWalk{
 		ctx: ctx, db: g.DB(), q: &q, paths: paths, pattern: pattern, after: after, turns: v.engine.greps.turns,
-		until: time.Now().Add(grepTime), files: make(chan *grepping, grepAhead),
+		until: time.Now().Add(grepTime), files: make(chan *grepping, grepAhead), work: make(chan *grepping, grepAhead),
 	}
 	w.running.Go(func() { w.walk(tree) })
+	for range cap(w.turns) {
+		w.running.Go(w.searchAll)
+	}
 	page, err = w.collect()
 	stop()
 	w.running.Wait()
@@ -175,6 +179,7 @@ type grepWalk struct {
 	turns   chan struct{}
 	until   time.Time
 	files   chan *grepping // in order; closed at the end of the tree
+	work    chan *grepping // likewise, to be searched
 	err     error          // of the walk, once files is closed
 	running sync.WaitGroup
 }
@@ -182,6 +187,7 @@ type grepWalk struct {
 // grepping is one file while it is searched.
 type grepping struct {
 	path    string
+	id      object.ID
 	from    GrepPosition
 	done    chan struct{} // closed when what follows is set
 	groups  []grep.Group
@@ -192,6 +198,7 @@ type grepping struct {
 // walk names the files to search and searches them, several at a time.
 func (w *grepWalk) walk(tree object.ID) {
 	defer close(w.files)
+	defer close(w.work)
 	w.err = w.tree(tree, "", 0)
 }
 
@@ -228,35 +235,49 @@ func (w *grepWalk) tree(id object.ID, dir string, depth int) error {
 	return it.Err()
 }
 
-// start begins to search a file.
+// start has a file searched.
 func (w *grepWalk) start(name string, id object.ID) error {
-	f := &grepping{path: name, done: make(chan struct{})}
+	f := &grepping{path: name, id: id, done: make(chan struct{})}
 	if name == w.after.Path {
 		f.from = w.after
 	}
-	select {
-	case w.files <- f:
-	case <-w.ctx.Done():
-		return w.ctx.Err()
+	for _, to := range []chan *grepping{w.files, w.work} {
+		select {
+		case to <- f:
+		case <-w.ctx.Done():
+			f.err = w.ctx.Err()
+			close(f.done) // it may be in the one channel and not in the other
+			return f.err
+		}
 	}
-	select {
-	case w.turns <- struct{}{}:
-	case <-w.ctx.Done():
-		f.err = w.ctx.Err()
-		close(f.done)
-		return f.err
-	}
-	w.running.Go(func() {
-		f.err = w.search(f, id)
-		<-w.turns
-		close(f.done)
-	})
 	return nil
 }
 
-// search finds the lines of one file.
-func (w *grepWalk) search(f *grepping, id object.ID) error {
-	text, err := w.read(id)
+// keptBuffer bounds in bytes the memory for texts that is kept from one file to
+// the next.
+const keptBuffer = 256 << 10
+
+// searchAll searches files, each in its turn among those of all requests.
+func (w *grepWalk) searchAll() {
+	var buffer []byte
+	for f := range w.work {
+		select {
+		case w.turns <- struct{}{}:
+			f.err = w.search(f, &buffer)
+			<-w.turns
+		case <-w.ctx.Done():
+			f.err = w.ctx.Err()
+		}
+		close(f.done)
+		if cap(buffer) > keptBuffer {
+			buffer = nil
+		}
+	}
+}
+
+// search finds the lines of one file, whose text is put into a buffer.
+func (w *grepWalk) search(f *grepping, buffer *[]byte) error {
+	text, err := w.read(f.id, buffer)
 	if err != nil || grep.IsBinary(text) {
 		return err
 	}
@@ -268,8 +289,9 @@ func (w *grepWalk) search(f *grepping, id object.ID) error {
 	return err
 }
 
-// read returns the content of a blob, nothing of one that is too large.
-func (w *grepWalk) read(id object.ID) ([]byte, error) {
+// read returns the content of a blob in a buffer, nothing of one that is too
+// large.
+func (w *grepWalk) read(id object.ID, buffer *[]byte) ([]byte, error) {
 	_, size, r, err := w.db.Stream(w.ctx, id)
 	if err != nil {
 		return nil, err
@@ -278,7 +300,8 @@ func (w *grepWalk) read(id object.ID) ([]byte, error) {
 	if size > GrepMaxFile {
 		return nil, nil
 	}
-	text := make([]byte, size)
+	text := slices.Grow((*buffer)[:0], int(size))[:size]
+	*buffer = text
 	if _, err := io.ReadFull(r, text); err != nil {
 		return nil, fmt.Errorf("read blob %s: %w", id, err)
 	}
