@@ -140,3 +140,21 @@ func (e *Engine) CheckKnown(ctx context.Context, org meta.OrgID, thread, upload 
 // Source returns the objects of an org. Who asks must have found out what the
 // caller may see.
 func (e *Engine) Source(org meta.OrgID) tree.Source { return e.cfg.Content.Source(org) }
+
+// Store keeps what fn puts in an upload of the thread. The objects are durable when
+// it returns.
+func (e *Engine) Store(ctx context.Context, org meta.OrgID, thread, upload string, fn func(put func(tree.Object) error) error) error {
+	if err := CheckThread(thread); err != nil {
+		return err
+	}
+	up, err := e.cfg.Content.Begin(ctx, org, thread, upload)
+	if err != nil {
+		return err
+	}
+	defer up.Close()
+	if err := fn(func(o tree.Object) error { return up.Write(ctx, o) }); err != nil {
+		return err
+	}
+	_, err = up.Flush(ctx)
+	return err
+}

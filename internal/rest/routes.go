@@ -251,6 +251,10 @@ func routes() []*route {
 			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).diffCheckpoint)},
 		{name: "checkpoints.archive", method: get, path: "checkpoints/{checkpoint}/archive",
 			access: ofThreads(auth.CheckpointRead), op: sends[api.ArchiveCheckpoint, []byte]((*call).archiveCheckpoint)},
+		{name: "checkpoints.promote", method: post, once: true, path: "checkpoints/{checkpoint}/promote", strict: true,
+			access: ofThreads(auth.CheckpointRead), op: sends[api.PromoteCheckpoint, api.PromotedCheckpoint]((*call).promoteCheckpoint)},
+		{name: "checkpoints.from_commit", method: post, once: true, path: "threads/{thread}/from-commit", strict: true,
+			access: inThread(auth.CheckpointWrite), op: sends[api.ThreadFromCommit, api.AppendedCheckpoint]((*call).threadFromCommit)},
 
 		{name: "objects.missing", method: post, path: "threads/{thread}/blobs/missing", strict: true, maxBody: digestJSON,
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).missingObjects)},
