@@ -192,6 +192,9 @@ type GetObjects struct {
 	// Digests are at most 100,000 of 64 lower-case hexadecimal digits.
 	Digests []string `json:"digests"`
 	Upload  string   `json:"upload,omitempty"`
+	// Check has the server compare the bytes with their digests, and look for another copy where they differ. Without it
+	// the client does, and asks again.
+	Check bool `json:"check,omitempty"`
 }
 
 // Blob asks for the bytes with a SHA-256, or puts them.

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/cairnstate/cairn/internal/content"
@@ -86,12 +87,12 @@ func (e *Engine) Receive(ctx context.Context, org meta.OrgID, thread, upload str
 	}
 	defer up.Close()
 	for frames := frame.NewReader(r); ; {
-		o, err := frames.Next()
+		o, err := frames.Encoded()
 		if err == io.EOF {
 			break
 		}
 		if err == nil {
-			err = up.Write(ctx, o)
+			err = write(ctx, up, o)
 		}
 		if err != nil {
 			return content.Stored{}, badObject(err)
@@ -99,6 +100,17 @@ func (e *Engine) Receive(ctx context.Context, org meta.OrgID, thread, upload str
 	}
 	stored, err := up.Flush(ctx)
 	return stored, badObject(err)
+}
+
+// write stores an object as it came: the upload checks it.
+func write(ctx context.Context, up *content.Upload, o frame.Encoded) error {
+	switch {
+	case o.Encoding == frame.Zstd:
+		return up.WriteZstd(ctx, o.Kind, o.Digest, o.Length, o.Bytes)
+	case o.Encoding == frame.Raw && len(o.Bytes) == o.Length:
+		return up.Write(ctx, tree.Object{Kind: o.Kind, Digest: o.Digest, Bytes: o.Bytes})
+	}
+	return fmt.Errorf("%w: encoding %d of %d bytes for %d", frame.ErrInvalid, o.Encoding, len(o.Bytes), o.Length)
 }
 
 // badObject says that an object's bytes are not what its digest names.
@@ -157,4 +169,16 @@ func (e *Engine) Store(ctx context.Context, org meta.OrgID, thread, upload strin
 	}
 	_, err = up.Flush(ctx)
 	return err
+}
+
+// Encoded gives objects of an org as they are stored, for whoever compares them with
+// their digests. Who asks must have found out what the caller may see.
+func (e *Engine) Encoded(ctx context.Context, org meta.OrgID, digests []tree.Digest, fn func(f frame.Encoded) error) error {
+	return e.cfg.Content.Encoded(ctx, org, digests, func(o content.Encoded) error {
+		f := frame.Encoded{Digest: o.Digest, Kind: o.Kind, Encoding: frame.Raw, Length: o.Length, Bytes: o.Bytes}
+		if o.Zstd {
+			f.Encoding = frame.Zstd
+		}
+		return fn(f)
+	})
 }

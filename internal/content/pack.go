@@ -96,7 +96,8 @@ type codec struct {
 
 var codecs = sync.Pool{New: func() any {
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true))
+		zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(true),
+		zstd.WithSingleSegment(true))
 	if err != nil {
 		panic(fmt.Sprintf("content: %v", err)) // the options are constants
 	}

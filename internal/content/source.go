@@ -86,7 +86,7 @@ func (f *source) Get(ctx context.Context, digests []tree.Digest, fn func(d tree.
 		missing.Digests = append(missing.Digests, lost...)
 		corrupted = append(corrupted, broken...)
 		want = want[:0]
-		err = s.read(ctx, spans(places), func(p *found, b []byte) error {
+		err = s.read(ctx, spans(places), false, func(p *found, b []byte) error {
 			if p.kind != tree.Chunk && len(b) <= cachedObject {
 				s.objects.Put(objectKey{f.org, p.digest}, bytes.Clone(b), int64(len(b)))
 			}
@@ -174,6 +174,64 @@ func spans(places []found) []span {
 	return list
 }
 
+// Encoded is an object as it is stored, which nobody has looked into.
+type Encoded struct {
+	Digest tree.Digest
+	Kind   tree.Kind
+	Zstd   bool // Bytes are one zstd frame of it
+	Length int  // of the object
+	Bytes  []byte
+}
+
+// Encoded calls fn for each of digests, in any order but not at the same time, with
+// the object as it is stored: whoever decodes it must compare it with its digest,
+// and come back to Source for one that is another. b is valid during the call only.
+// Digests that no pack has are a *tree.MissingError, after the others.
+func (s *Store) Encoded(ctx context.Context, org meta.OrgID, digests []tree.Digest, fn func(e Encoded) error) error {
+	ctx, done, err := s.cfg.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	for n := 0; ; n++ {
+		v, err := s.view(ctx, org)
+		if err != nil {
+			return err
+		}
+		places, missing, _, err := v.locate(ctx, digests, nil)
+		if err != nil {
+			if n < maxRefresh && s.stale(org, err) {
+				continue
+			}
+			return err
+		}
+		var lost []tree.Digest
+		err = s.read(ctx, spans(places), true, func(p *found, b []byte) error {
+			return fn(Encoded{Digest: p.digest, Kind: p.kind, Zstd: p.enc == encZstd, Length: int(p.raw), Bytes: b})
+		}, func(p *found, _ error) { lost = append(lost, p.digest) })
+		switch {
+		case err != nil:
+			return err
+		case missing != nil:
+			return &tree.MissingError{Digests: missing}
+		case lost == nil:
+			return nil
+		}
+		// What cannot be read there is looked for elsewhere, and hashed.
+		return s.Source(org).Get(ctx, lost, func(d tree.Digest, b []byte) error {
+			return fn(Encoded{Digest: d, Kind: kindOf(b), Length: len(b), Bytes: b})
+		})
+	}
+}
+
+// kindOf is a kind under which so many bytes can be given.
+func kindOf(b []byte) tree.Kind {
+	if len(b) > tree.MaxChunk {
+		return tree.Recipe
+	}
+	return tree.Chunk
+}
+
 // readSpan is a span with the objects that were in it.
 type readSpan struct {
 	*span
@@ -188,9 +246,10 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // read reads spans, some at a time, and calls give with each object that is whole,
 // and lost with each that is not. Neither is called at the same time as another.
-func (s *Store) read(ctx context.Context, list []span, give func(p *found, b []byte) error, lost func(p *found, err error)) error {
+// Encoded objects are given as they are stored.
+func (s *Store) read(ctx context.Context, list []span, encoded bool, give func(p *found, b []byte) error, lost func(p *found, err error)) error {
 	if len(list) == 1 {
-		r := s.readSpan(ctx, &list[0])
+		r := s.readSpan(ctx, &list[0], encoded)
 		return r.give(give, lost)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -200,7 +259,7 @@ func (s *Store) read(ctx context.Context, list []span, give func(p *found, b []b
 	for range min(readers, len(list)) {
 		workers.Go(func() {
 			for sp := range todo {
-				r := s.readSpan(ctx, sp)
+				r := s.readSpan(ctx, sp, encoded)
 				select {
 				case ready <- r:
 				case <-ctx.Done():
@@ -257,8 +316,9 @@ func (r *readSpan) give(give func(*found, []byte) error, lost func(*found, error
 	return nil
 }
 
-// readSpan reads and checks the objects of a span.
-func (s *Store) readSpan(ctx context.Context, sp *span) *readSpan {
+// readSpan reads the objects of a span, and unless they are to stay encoded checks
+// them.
+func (s *Store) readSpan(ctx context.Context, sp *span, asStored bool) *readSpan {
 	r := &readSpan{span: sp, ends: make([]int, len(sp.objects)), errs: make([]error, len(sp.objects))}
 	held := buffers.Get().(*[]byte)
 	defer buffers.Put(held)
@@ -270,6 +330,16 @@ func (s *Store) readSpan(ctx context.Context, sp *span) *readSpan {
 		}
 		for i := range r.errs {
 			r.errs[i] = err
+		}
+		return r
+	}
+	if asStored {
+		r.plain = (*buffers.Get().(*[]byte))[:0]
+		for i := range sp.objects {
+			p := &sp.objects[i]
+			at := int64(p.offset) - sp.from
+			r.plain = append(r.plain, b[at:at+int64(p.length)]...)
+			r.ends[i] = len(r.plain)
 		}
 		return r
 	}

@@ -71,16 +71,24 @@ func (c *call) getObjects(q api.GetObjects) error {
 	c.body.drain()
 	c.header().Set("Content-Type", api.ObjectsType)
 	c.header().Set("Cache-Control", "no-store")
-	src := e.Source(org)
 	var buf []byte
 	for at := 0; at < len(list); at += getBatch {
 		some := list[at:min(at+getBatch, len(list))]
-		err := tree.Fetch(c.ctx, src, some, func(d tree.Digest, b []byte) error {
-			// The kind is of no use to the receiver, who knows what it asked for.
-			buf = frame.Append(buf[:0], tree.Object{Kind: sizeKind(len(b)), Digest: d, Bytes: b})
-			_, err := c.Write(buf)
-			return err
-		})
+		var err error
+		if q.Check {
+			err = tree.Fetch(c.ctx, e.Source(org), some, func(d tree.Digest, b []byte) error {
+				// The kind is of no use to the receiver, who knows what it asked for.
+				buf = frame.Append(buf[:0], tree.Object{Kind: sizeKind(len(b)), Digest: d, Bytes: b})
+				_, err := c.Write(buf)
+				return err
+			})
+		} else {
+			err = e.Encoded(c.ctx, org, some, func(f frame.Encoded) error {
+				buf = frame.AppendEncoded(buf[:0], f)
+				_, err := c.Write(buf)
+				return err
+			})
+		}
 		if err != nil {
 			return service.ThreadError(err)
 		}

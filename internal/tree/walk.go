@@ -21,6 +21,12 @@ type Source interface {
 	Get(ctx context.Context, digests []Digest, fn func(d Digest, b []byte) error) error
 }
 
+// Checker is a Source that gives only bytes that are what their digests name.
+type Checker interface {
+	Source
+	Checked()
+}
+
 // batch is how many objects one Get asks for. Directories have up to 4 MiB, few
 // of them more than some kilobytes.
 const batch = 256
@@ -40,12 +46,13 @@ func Fetch(ctx context.Context, src Source, digests []Digest, fn func(d Digest, 
 		}
 	}
 	got := 0
+	_, checked := src.(Checker)
 	err := src.Get(ctx, list, func(d Digest, b []byte) error {
 		seen, asked := want[d]
 		if !asked || seen {
 			return fmt.Errorf("object %s was given without being asked for", d)
 		}
-		if Sum(b) != d {
+		if !checked && Sum(b) != d {
 			return &CorruptError{Digest: d}
 		}
 		want[d] = true

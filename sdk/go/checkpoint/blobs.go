@@ -111,6 +111,20 @@ func (s *source) Get(ctx context.Context, digests []tree.Digest, fn func(tree.Di
 	return s.blobs.Fetch(ctx, s.at, digests, fn)
 }
 
+// newSource returns the objects of a thread.
+func newSource(blobs Blobs, at Scope) tree.Source {
+	if _, ok := blobs.(*Remote); ok {
+		return &checked{source{blobs, at}}
+	}
+	return &source{blobs, at}
+}
+
+// checked is the source of a Remote, which compares what it gives with the digests.
+type checked struct{ source }
+
+// Checked makes it a tree.Checker.
+func (*checked) Checked() {}
+
 // union reads objects from the first source that has them.
 type union struct{ first, rest tree.Source }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/frame"
@@ -55,15 +56,23 @@ func (r *Remote) Put(ctx context.Context, at Scope, objects []Object) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	var body []byte
+	body := bodies.Get().(*[]byte)
+	*body = (*body)[:0]
 	for _, o := range objects {
-		body = frame.Append(body, o)
+		*body = frame.Append(*body, o)
 	}
-	return r.call(ctx, request{
+	err := r.call(ctx, request{
 		method: http.MethodPost, path: threadPath(at.Thread, "/blobs"), query: url.Values{"upload": {at.Upload}}, thread: at.Thread,
-		scopes: []string{writeScope}, again: true, body: body, kind: api.ObjectsType,
+		scopes: []string{writeScope}, again: true, body: *body, kind: api.ObjectsType,
 	}, nil)
+	if err == nil { // else something may still send it
+		bodies.Put(body)
+	}
+	return err
 }
+
+// bodies are buffers of requests.
+var bodies = sync.Pool{New: func() any { return new([]byte) }}
 
 // Fetch asks for objects, and again for those that a stream that broke off did not give. See Blobs.
 func (r *Remote) Fetch(ctx context.Context, at Scope, digests []Digest, fn func(Digest, []byte) error) error {
@@ -82,6 +91,7 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 	for _, d := range digests {
 		left[d] = true
 	}
+	check := false // an object came damaged: the server shall look for another copy
 	for try := 1; len(left) > 0; try++ {
 		want := make([]Digest, 0, len(left))
 		for d := range left {
@@ -91,7 +101,7 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 		var given error // by fn
 		err := r.open(ctx, request{
 			method: http.MethodPost, path: threadPath(at.Thread, "/blobs/get"), thread: at.Thread, scopes: []string{readScope}, again: true,
-			in: map[string]any{"digests": hexes(want), "upload": at.Upload},
+			in: map[string]any{"digests": hexes(want), "upload": at.Upload, "check": check},
 		}, func(resp *http.Response) error {
 			frames := frame.NewReader(resp.Body)
 			for {
@@ -100,10 +110,15 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 					return nil
 				}
 				if corrupt, ok := errors.AsType[*tree.CorruptError](err); ok {
-					given = &Error{Code: ErrInvalidBlob, Message: corrupt.Error(), Err: err}
-					return nil
+					if check {
+						given = &Error{Code: ErrInvalidBlob, Message: corrupt.Error(), Err: err}
+						return nil
+					}
+					check = true
+					continue
 				}
 				if err != nil {
+					check = check || errors.Is(err, frame.ErrInvalid)
 					return nil // what is left is asked for again
 				}
 				if !left[o.Digest] {

@@ -131,7 +131,7 @@ func newRestore(p *RestoreParams) (*restore, error) {
 		p.Roots = []Root{{Path: DefaultRootPath}}
 	}
 	p.Roots = slices.Clone(p.Roots)
-	r := &restore{RestoreParams: p, source: &source{p.Blobs, Scope{Thread: p.Thread}}}
+	r := &restore{RestoreParams: p, source: newSource(p.Blobs, Scope{Thread: p.Thread})}
 	var err error
 	r.place, r.id, err = placeOf(p.Handle)
 	return r, err
