@@ -79,6 +79,9 @@ func (c *call) decodeInput(into any) error {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil
 	}
+	if c.route.halves && utf8.Valid(data) {
+		return unmarshal(data, into, c.route.strict)
+	}
 	return decodeJSON(data, into, c.route.strict)
 }
 
@@ -107,12 +110,16 @@ func (c *call) readJSON() ([]byte, error) {
 	return data, nil
 }
 
-// decodeJSON reads one JSON value. Members that are not known are passed over,
-// or refused when strict is set.
+// decodeJSON reads one JSON value of nothing but Unicode. Members that are not
+// known are passed over, or refused when strict is set.
 func decodeJSON(data []byte, into any, strict bool) error {
 	if !unicodeOnly(data) {
 		return invalid("the request body is not valid UTF-8, or escapes half of a character")
 	}
+	return unmarshal(data, into, strict)
+}
+
+func unmarshal(data []byte, into any, strict bool) error {
 	if !strict && json.Unmarshal(data, into) == nil {
 		return nil // else the decoder says what is wrong
 	}

@@ -23,6 +23,7 @@ type route struct {
 	commits bool // its refusals carry the result of a commit
 	merges  bool // its refusals tell what is in conflict
 	strict  bool // members of the body that are not known are refused
+	halves  bool // escaped halves of characters are left to the operation, which keeps them
 	maxBody int  // of JSON, in bytes, where that is not maxJSON
 	rows    bool // it reads nothing of repositories that garbage collection removes, and may last
 }
@@ -223,19 +224,19 @@ func routes() []*route {
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).renewLease)},
 		{name: "leases.release", method: del, path: "threads/{thread}/lease",
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).releaseLease)},
-		{name: "checkpoints.append", method: post, once: true, path: "threads/{thread}/checkpoints", strict: true, maxBody: largeJSON,
+		{name: "checkpoints.append", method: post, once: true, halves: true, path: "threads/{thread}/checkpoints", strict: true, maxBody: largeJSON,
 			access: inThread(auth.CheckpointWrite), op: sends[api.AppendCheckpoint, api.AppendedCheckpoint]((*call).appendCheckpoint)},
-		{name: "checkpoints.append_manifest", method: post, once: true, path: "threads/{thread}/manifests", maxBody: largeJSON,
+		{name: "checkpoints.append_manifest", method: post, once: true, halves: true, path: "threads/{thread}/manifests", maxBody: largeJSON,
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).appendManifest)},
 		{name: "checkpoints.list", method: get, path: "threads/{thread}/checkpoints",
 			access: inThread(auth.CheckpointRead), op: answers(http.StatusOK, (*call).listCheckpoints)},
-		{name: "checkpoints.delete_head", method: del, once: true, path: "threads/{thread}/head",
+		{name: "checkpoints.delete_head", method: del, once: true, halves: true, path: "threads/{thread}/head",
 			access: inThread(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteHead)},
 		{name: "checkpoints.get", method: get, path: "checkpoints/{checkpoint}",
 			access: ofThreads(auth.CheckpointRead), op: answers(http.StatusOK, (*call).getCheckpoint)},
 		{name: "checkpoints.delete", method: del, once: true, path: "checkpoints/{checkpoint}", strict: true,
 			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).deleteCheckpoint)},
-		{name: "checkpoints.fork", method: post, once: true, path: "checkpoints/{checkpoint}/fork", strict: true,
+		{name: "checkpoints.fork", method: post, once: true, halves: true, path: "checkpoints/{checkpoint}/fork", strict: true,
 			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusCreated, (*call).forkCheckpoint)},
 		{name: "checkpoints.pin", method: post, once: true, path: "checkpoints/{checkpoint}/pin",
 			access: ofThreads(auth.CheckpointWrite), op: answers(http.StatusOK, (*call).pinCheckpoint)},

@@ -35,7 +35,7 @@ func TestAdapterAlone(t *testing.T) {
 func TestAdapterKeepsTheRules(t *testing.T) {
 	for _, engine := range []string{"sqlite", "postgres"} {
 		t.Run(engine, func(t *testing.T) {
-			env := []string{"CAIRN_TEST_CONTROL=" + clocked(t, engine).control(t)}
+			env := []string{"CAIRN_TEST_CONTROL=" + control(t, onEngine(t, engine))}
 			vitest(t, harness.Adapter(t), env, "test/store.test.ts")
 		})
 	}
@@ -44,7 +44,7 @@ func TestAdapterKeepsTheRules(t *testing.T) {
 // TestAdapterOnAServer goes through what people do with it, in Node.js and in
 // workerd, against the program.
 func TestAdapterOnAServer(t *testing.T) {
-	env := []string{"CAIRN_TEST_CONTROL=" + program(t).control(t)}
+	env := []string{"CAIRN_TEST_CONTROL=" + control(t, &program{Server: harness.Serve(t, harness.Options{})})}
 	// One file after the other: a test has the server crash.
 	vitest(t, harness.Adapter(t), env, "--no-file-parallelism", "test/server.test.ts", "test/walk.test.ts", "test/worker.test.ts")
 }
@@ -67,7 +67,7 @@ func TestTanStackSuites(t *testing.T) {
 			}
 		}
 	}
-	env := []string{"CAIRN_TEST_CONTROL=" + clocked(t, "sqlite").control(t), "CAIRN_TANSTACK_SUITES=" + suites}
+	env := []string{"CAIRN_TEST_CONTROL=" + control(t, onEngine(t, "sqlite")), "CAIRN_TANSTACK_SUITES=" + suites}
 	vitest(t, dir, env, "test/upstream", "--no-file-parallelism")
 }
 

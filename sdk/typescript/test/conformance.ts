@@ -77,7 +77,7 @@ export function storeConformance(name: string, make: MakeStore): void {
           { path: 'empty', kind: 'dir' },
           { path: 'a b/ü\n.txt', kind: 'file', blobKey: fileKey('2'), size: 0 },
         ],
-        conversation: [{ role: 'assistant', content: null, toolCalls: [{ id: '1', arguments: '{"a":1.50}' }] }],
+        conversation: [{ role: 'assistant', content: null, toolCalls: [{ id: '1', arguments: '{"a":1.50}' }] }, { role: 'tool', content: 'cut in an emoji: \ud83d' }],
         artifacts: [
           { artifactId: 'x', name: 'x.png', mimeType: 'image/png', size: 3, blobKey: `sandbox-artifacts/sha256/${'3'.repeat(64)}`, createdAt: 7 },
         ],

@@ -11,7 +11,7 @@ async function ask(what: string, body: object): Promise<Response> {
   return answer
 }
 
-type Org = ConnectionOptions & { token: string }
+type Org = ConnectionOptions & { token: string; id: string }
 
 /** How to ask a fresh org with a token for all its threads; its leases go by the clock. */
 export async function freshOrg(clock?: Clock): Promise<Org> {
@@ -22,7 +22,7 @@ export async function freshOrg(clock?: Clock): Promise<Org> {
     ...org!,
     async fetch(to, init) {
       const now = clock.now
-      if (now !== shown) await ask('/clock', { now })
+      if (now !== shown) await ask('/clock', { id: org!.id, now })
       shown = now
       return fetch(to, init)
     },
@@ -31,8 +31,8 @@ export async function freshOrg(clock?: Clock): Promise<Org> {
 
 /** How to ask a fresh org with a token for each thread. */
 export async function orgWith(...threads: string[]): Promise<Org[]> {
-  const { url, tokens } = (await (await ask('/orgs', { threads })).json()) as { url: string; tokens: string[] }
-  return tokens.map((token) => ({ url, token }))
+  const { url, id, tokens } = (await (await ask('/orgs', { threads })).json()) as { url: string; id: string; tokens: string[] }
+  return tokens.map((token) => ({ url, id, token }))
 }
 
 /** Has the server crash and come back. */
