@@ -234,3 +234,46 @@ func TestPackIsReadWithoutItsRow(t *testing.T) {
 		t.Errorf("%d bytes follow", at-place)
 	}
 }
+
+// BenchmarkCheckpoints stores many checkpoints of one change each, and reports what
+// the first and the last of them took.
+func BenchmarkCheckpoints(b *testing.B) {
+	const count, window = 10000, 500
+	for b.Loop() {
+		w := newWorldOn(b, dirStore(b), Config{})
+		var first, last time.Duration
+		tidied := Tidied{}
+		for i := range count {
+			objects := []tree.Object{chunkOf(text(i, 6000)), chunkOf(text(i+count, 900)), chunkOf(text(i+2*count, 3000)), chunkOf(text(i+3*count, 400))}
+			known := []tree.Digest{tree.Sum(text(i/2, 6000)), objects[0].Digest}
+			start := time.Now()
+			if _, _, err := w.Missing(w.ctx, w.org, known); err != nil {
+				b.Fatal(err)
+			}
+			w.put(fmt.Sprint(i), objects...)
+			_, generation, err := w.Missing(w.ctx, w.org, digestsOf(objects))
+			if err != nil {
+				b.Fatal(err)
+			}
+			v, err := w.meta.Apply(w.ctx, meta.Change{Org: w.org, Content: &meta.ContentChange{Generation: &generation, EndUpload: fmt.Sprint(i)}})
+			if err != nil || !v.Applied {
+				b.Fatal(v, err)
+			}
+			t, err := w.Tidy(w.ctx, w.org)
+			if err != nil {
+				b.Fatal(err)
+			}
+			tidied.Folded, tidied.Indexed = tidied.Folded+t.Folded, tidied.Indexed+t.Indexed
+			switch took := time.Since(start); {
+			case i < window:
+				first += took
+			case i >= count-window:
+				last += took
+			}
+		}
+		b.ReportMetric(float64(first.Microseconds())/window, "us/first")
+		b.ReportMetric(float64(last.Microseconds())/window, "us/last")
+		b.ReportMetric(float64(tidied.Folded), "folded")
+		b.ReportMetric(float64(len(w.packs())), "packs")
+	}
+}

@@ -119,13 +119,18 @@ func (s *Store) stale(org meta.OrgID, err error) bool {
 func (s *Store) makeView(ctx context.Context, org meta.OrgID, rows *meta.ContentView) (*view, error) {
 	v := &view{store: s, org: org, version: rows.Version, generation: rows.Generation, weight: 256}
 	apart := make(map[meta.ContentID]meta.ContentState)
+	small := s.knownSmall(org)
 	for i := range rows.Packs {
 		p := &rows.Packs[i]
 		if p.Index != (meta.ContentID{}) {
 			apart[p.ID] = p.State
 			continue
 		}
-		t, err := s.packTable(ctx, p)
+		t, known := small[p.ID]
+		var err error
+		if !known {
+			t, err = s.packTable(ctx, p)
+		}
 		if corrupt(err) {
 			v.unreadable = append(v.unreadable, *p)
 			continue
@@ -160,6 +165,20 @@ func (s *Store) makeView(ctx context.Context, org meta.OrgID, rows *meta.Content
 		v.weight += t.weight() + int64(len(p.states))
 	}
 	return v, nil
+}
+
+// knownSmall returns the small packs that the last view of an org had: what is in
+// them does not change.
+func (s *Store) knownSmall(org meta.OrgID) map[meta.ContentID]part {
+	small := make(map[meta.ContentID]part)
+	if v, ok := s.views.Get(org); ok {
+		for i := range v.parts {
+			if p := &v.parts[i]; p.inline != nil {
+				small[p.id] = *p
+			}
+		}
+	}
+	return small
 }
 
 // number returns a pack's number in the table.
