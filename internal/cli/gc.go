@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
 	"github.com/cairnstate/cairn/internal/server"
@@ -53,6 +54,12 @@ type gcTotal struct {
 	// EphemeralBranches not updated for the age that is set for them.
 	EmptiedRepositories int `json:"emptied_repositories"`
 	EphemeralBranches   int `json:"ephemeral_branches"`
+	// Objects of checkpoints before, and the bytes of those that nothing referred
+	// to; FreedObjectBytes are those of packs that were removed.
+	Objects          int64 `json:"checkpoint_objects"`
+	ObjectBytes      int64 `json:"checkpoint_object_bytes"`
+	DeadObjectBytes  int64 `json:"dead_checkpoint_object_bytes"`
+	FreedObjectBytes int64 `json:"freed_checkpoint_pack_bytes"`
 }
 
 type gcRun struct {
@@ -72,7 +79,8 @@ pack with deltas of all that is reachable and part the rest from it. What is not
 reachable is kept for --garbage-grace, then dropped. It works while the server runs,
 which does the same by itself for repositories that are written to. Then empty
 repositories that were deleted longer ago than --undelete-window, and delete ephemeral
-branches of the age that their repository or org sets. The bytes of
+branches of the age that their repository or org sets. Unless --repo is given, sweep the
+objects of checkpoints too. The bytes of
 replaced packs are freed once no running operation can be reading them. Give
 --unseen-grace as the server has it. A full repack needs the git program.`,
 	}
@@ -100,6 +108,9 @@ replaced packs are freed once no running operation can be reading them. Give
 
 func (r *gcRun) all(ctx context.Context) error {
 	err := eachRepo(ctx, r.st, r.env, r.o.org, r.o.repo, func(org meta.Org, row meta.Repo) error { return r.one(ctx, org, row) })
+	if err == nil && r.o.repo == "" {
+		err = eachContent(ctx, r.st, r.env, r.o.org, func(org meta.Org) error { return r.objects(ctx, org) })
+	}
 	if err != nil || r.o.dryRun {
 		return err
 	}
@@ -114,6 +125,34 @@ func (r *gcRun) all(ctx context.Context) error {
 	swept, err := r.st.Engine.Sweep(ctx)
 	r.total.SweptPacks = swept.Retired
 	return err
+}
+
+// objects sweeps the objects of an org's checkpoints: what the first sweep condemns
+// the second removes.
+func (r *gcRun) objects(ctx context.Context, org meta.Org) error {
+	sweep := r.st.Content.Survey
+	if !r.o.dryRun {
+		if _, err := r.st.Content.Tidy(ctx, org.ID); err != nil {
+			return fmt.Errorf("objects of org %q: %w", org.Name, err)
+		}
+		sweep = r.st.Content.Sweep
+	}
+	res, err := sweep(ctx, org.ID, r.st.Checkpoints.Live)
+	if err == nil && res.Condemned > 0 && !r.o.dryRun {
+		var again content.Swept
+		again, err = sweep(ctx, org.ID, r.st.Checkpoints.Live)
+		res.Removed, res.Freed = res.Removed+again.Removed, res.Freed+again.Freed
+	}
+	if err == nil && res.Hidden {
+		err = fmt.Errorf("%d objects that checkpoints refer to are missing, so that nothing is removed: cairn fsck names them: %w", res.Missing, errDamage)
+	}
+	if err != nil {
+		return fmt.Errorf("objects of org %q: %w", org.Name, err)
+	}
+	t := &r.total
+	t.Objects, t.ObjectBytes = t.Objects+res.Objects, t.ObjectBytes+res.Bytes
+	t.DeadObjectBytes, t.FreedObjectBytes = t.DeadObjectBytes+res.DeadBytes, t.FreedObjectBytes+res.Freed
+	return nil
 }
 
 func (r *gcRun) one(ctx context.Context, org meta.Org, row meta.Repo) error {
@@ -168,6 +207,10 @@ func (r *gcRun) summary() error {
 	}
 	fmt.Fprintf(r.env.Stdout, "%d repositories, %d %s: %d packs, %d bytes before; %d packs, %d bytes after; bytes of %d packs freed; %d deleted repositories emptied, %d ephemeral branches deleted\n",
 		t.Repositories, t.Changed, verb, t.PacksBefore, t.BytesBefore, t.PacksAfter, t.BytesAfter, t.SweptPacks, t.EmptiedRepositories, t.EphemeralBranches)
+	if t.Objects > 0 {
+		fmt.Fprintf(r.env.Stdout, "%d objects of checkpoints, %d bytes: %d bytes that nothing refers to, packs of %d bytes freed\n",
+			t.Objects, t.ObjectBytes, t.DeadObjectBytes, t.FreedObjectBytes)
+	}
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"crypto/rand"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -83,4 +85,69 @@ func TestGC(t *testing.T) {
 	}
 	op.refused(4, "", "gc", "--org", "acme", "--repo", "absent")
 	op.refused(2, "--org", "gc", "--repo", "r")
+}
+
+// TestObjectsOfCheckpoints sweeps and checks them from outside a running server.
+func TestObjectsOfCheckpoints(t *testing.T) {
+	client, op, _ := operated(t)
+	work := filepath.Join(t.TempDir(), "work")
+	capture := func(size int) (id string) {
+		t.Helper()
+		b := make([]byte, size)
+		rand.Read(b)
+		if err := errors.Join(os.MkdirAll(work, 0o755), os.WriteFile(filepath.Join(work, "data"), b, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		var doc map[string]any
+		client.document(&doc, "capture", "--thread", "t", "--root", work)
+		checkpoint, _ := doc["checkpoint"].(map[string]any)
+		id, _ = checkpoint["id"].(string)
+		return id
+	}
+	first := capture(300_000)
+	capture(200_000)
+	if out := op.must("fsck"); !strings.Contains(out, "the checkpoints of 1 orgs") {
+		t.Errorf("fsck prints %q", out)
+	}
+	client.must("checkpoint", "delete", first)
+	var doc struct {
+		DryRun       bool    `json:"dry_run"`
+		Repositories []gcRow `json:"repositories"`
+		Total        gcTotal `json:"total"`
+	}
+	op.document(&doc, "gc", "--dry-run")
+	if doc.Total.DeadObjectBytes < 300_000 || doc.Total.FreedObjectBytes != 0 || doc.Total.Objects == 0 {
+		t.Errorf("gc --dry-run: %+v", doc.Total)
+	}
+	op.document(&doc, "gc")
+	if doc.Total.FreedObjectBytes < 300_000 {
+		t.Errorf("gc: %+v", doc.Total)
+	}
+	if out := op.must("gc", "--org", "acme"); !strings.Contains(out, "objects of checkpoints") {
+		t.Errorf("gc prints %q", out)
+	}
+	op.must("fsck")
+	restored := filepath.Join(t.TempDir(), "restored")
+	client.must("restore", "--thread", "t", "--root", restored)
+	if info, err := os.Stat(filepath.Join(restored, "data")); err != nil || info.Size() != 200_000 {
+		t.Errorf("restored %v, %v", info, err)
+	}
+	// What the sweep left is damaged: fsck says so.
+	packs, err := filepath.Glob(filepath.Join(op.vars["CAIRN_DATA"], "blobs", "objects", "*", "content~*.pack"))
+	if err != nil || len(packs) == 0 {
+		t.Fatalf("packs %q, %v", packs, err)
+	}
+	for _, name := range packs {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 1
+		if err := errors.Join(os.Remove(name), os.WriteFile(name, b, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, _ := op.run("fsck"); code != exitFailed || !strings.Contains(out, "pack: acme: ") {
+		t.Errorf("fsck of damaged packs ends with %d and prints %q", code, out)
+	}
 }

@@ -69,3 +69,44 @@ func whileRunning(ctx context.Context, st *server.Storage, env Env, work func(co
 	<-ended
 	return err
 }
+
+// eachContent calls do for one org, or for each that has objects of checkpoints.
+func eachContent(ctx context.Context, st *server.Storage, env Env, org string, do func(meta.Org) error) error {
+	if org != "" {
+		o, err := operator(st, env).Org(ctx, org)
+		if err != nil {
+			return err
+		}
+		return do(o)
+	}
+	has := make(map[meta.OrgID]bool)
+	for after := meta.OrgID(0); ; {
+		ids, err := st.Meta.ContentOrgs(ctx, after, 1000)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			after = id
+			has[id] = true
+		}
+		if len(ids) < 1000 {
+			break
+		}
+	}
+	for after := ""; len(has) > 0; {
+		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
+		if err != nil || len(orgs) == 0 {
+			return err
+		}
+		for _, o := range orgs {
+			after = o.Name
+			if !has[o.ID] {
+				continue
+			}
+			if err := do(o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -281,6 +281,7 @@ func TestFsckAndDoctor(t *testing.T) {
 	}
 	var doc struct {
 		Repositories int       `json:"repositories"`
+		Orgs         int       `json:"checkpoint_orgs"`
 		OK           bool      `json:"ok"`
 		Findings     []fsckRow `json:"findings"`
 	}

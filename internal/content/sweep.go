@@ -91,6 +91,24 @@ func (s *Store) Sweep(ctx context.Context, org meta.OrgID, roots Roots) (res Swe
 	return res, nil
 }
 
+// Survey says what a sweep would find, and changes nothing. Packs that it would
+// condemn are those that Condemned counts.
+func (s *Store) Survey(ctx context.Context, org meta.OrgID, roots Roots) (res Swept, err error) {
+	ctx, done, err := s.cfg.Begin(ctx)
+	if err != nil {
+		return res, err
+	}
+	defer done()
+	m, packs, err := s.survey(ctx, org, roots, &res)
+	if err != nil {
+		return res, err
+	}
+	if res.Missing, res.Hidden = m.lost, m.hidden; !m.hidden {
+		res.Condemned = len(wasteful(packs))
+	}
+	return res, nil
+}
+
 // survey finds out what is alive in each pack of an org.
 func (s *Store) survey(ctx context.Context, org meta.OrgID, roots Roots, res *Swept) (*marker, []usage, error) {
 	*res = Swept{}
