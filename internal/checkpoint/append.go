@@ -144,7 +144,7 @@ func (a *appending) try(ctx context.Context) (Appended, error) {
 	}
 	var received *content.Received
 	if n.Upload != "" {
-		received, err = e.cfg.Content.Received(ctx, a.caller.Org, n.Thread, n.Upload)
+		received, err = e.cfg.Content.Received(ctx, a.caller.Org, n.Thread, uploadID(n.Thread, n.Upload))
 		if err != nil && !errors.Is(err, content.ErrUpload) {
 			return Appended{}, err
 		}
@@ -290,14 +290,14 @@ func (e *Engine) append(ctx context.Context, c Caller, a appendChange, record fu
 		a.thread.Segments = &a.segments.change
 	}
 	objects := &meta.ContentChange{Generation: &a.known.generation}
-	if a.endUpload {
-		objects.EndUpload = a.upload
+	if a.endUpload && a.upload != "" {
+		objects.EndUpload = uploadID(a.thread.Name, a.upload)
 	}
 	if len(a.documents) > 0 {
 		upload := a.upload
 		if !a.endUpload || upload == "" {
 			upload = NewID()
-			objects.EndUpload = upload
+			objects.EndUpload = uploadID(a.thread.Name, upload)
 		}
 		if err := e.put(ctx, c.Org, a.thread.Name, upload, a.documents...); err != nil {
 			return err

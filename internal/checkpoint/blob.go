@@ -30,7 +30,7 @@ func (e *Engine) PutBlob(ctx context.Context, c Caller, thread, upload string, s
 	if upload == "" {
 		upload = blobUpload(thread)
 	}
-	up, err := e.cfg.Content.Begin(ctx, c.Org, thread, upload)
+	up, err := e.begin(ctx, c.Org, thread, upload)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (e *Engine) receipts(ctx context.Context, org meta.OrgID, thread string, up
 		if id == "" {
 			continue
 		}
-		r, err := e.cfg.Content.Received(ctx, org, thread, id)
+		r, err := e.cfg.Content.Received(ctx, org, thread, uploadID(thread, id))
 		switch {
 		case err == nil:
 			all = append(all, r)

@@ -88,7 +88,7 @@ func (o *object) write(ctx context.Context, up *content.Upload) error {
 
 // put makes documents durable in an upload of the thread.
 func (e *Engine) put(ctx context.Context, org meta.OrgID, thread, upload string, documents ...*object) error {
-	up, err := e.cfg.Content.Begin(ctx, org, thread, upload)
+	up, err := e.begin(ctx, org, thread, upload)
 	if err != nil {
 		return fmt.Errorf("store documents: %w", err)
 	}

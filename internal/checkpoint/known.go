@@ -250,16 +250,17 @@ func (e *Engine) relearn(ctx context.Context, org meta.OrgID, k *known) error {
 			return err
 		}
 	}
-	upload := ""
+	end := ""
 	if len(n.documents) > 0 {
-		upload = NewID()
+		upload := NewID()
 		if err := e.put(ctx, org, k.thread.Name, upload, n.documents...); err != nil {
 			return err
 		}
+		end = uploadID(k.thread.Name, upload)
 	}
 	_, err := e.apply(ctx, meta.Change{
 		Org: org, Thread: &meta.ThreadChange{Name: k.thread.Name, Segments: &n.change},
-		Content: &meta.ContentChange{Generation: &k.generation, EndUpload: upload},
+		Content: &meta.ContentChange{Generation: &k.generation, EndUpload: end},
 	})
 	return err
 }

@@ -15,6 +15,18 @@ import (
 // MaxDigests bounds how many objects one request names.
 const MaxDigests = 100_000
 
+// uploadID is the id under which an upload of a thread is kept: threads that take
+// the same id have nothing to do with each other.
+func uploadID(thread, id string) string {
+	d := tree.Sum([]byte(thread + "\x00" + id))
+	return d.String()[:40]
+}
+
+// begin begins an upload of a thread.
+func (e *Engine) begin(ctx context.Context, org meta.OrgID, thread, id string) (*content.Upload, error) {
+	return e.cfg.Content.Begin(ctx, org, thread, uploadID(thread, id))
+}
+
 // CheckUpload reports whether an upload can have an id.
 func CheckUpload(id string) error {
 	ok := len(id) >= 1 && len(id) <= 64
@@ -81,7 +93,7 @@ func (e *Engine) Receive(ctx context.Context, org meta.OrgID, thread, upload str
 	if err := errors.Join(CheckThread(thread), CheckUpload(upload)); err != nil {
 		return content.Stored{}, err
 	}
-	up, err := e.cfg.Content.Begin(ctx, org, thread, upload)
+	up, err := e.begin(ctx, org, thread, upload)
 	if err != nil {
 		return content.Stored{}, err
 	}
@@ -159,7 +171,7 @@ func (e *Engine) Store(ctx context.Context, org meta.OrgID, thread, upload strin
 	if err := CheckThread(thread); err != nil {
 		return err
 	}
-	up, err := e.cfg.Content.Begin(ctx, org, thread, upload)
+	up, err := e.begin(ctx, org, thread, upload)
 	if err != nil {
 		return err
 	}

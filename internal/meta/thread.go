@@ -26,7 +26,7 @@ type Thread struct {
 	Fence int64
 	// LeaseUntil is when the last lease ends; zero when it was given back.
 	LeaseUntil time.Time
-	// Version grows with every Change of its checkpoints or segments.
+	// Version grows with every Change of its checkpoints, pins or segments.
 	Version int64
 	// Dirty says that a checkpoint was deleted after the segments were made, or that
 	// they do not name all that its checkpoints reach.
@@ -242,6 +242,9 @@ type Threads interface {
 	// AllCheckpoints returns up to limit checkpoints of an org in byte order of their
 	// ids, those after the given one.
 	AllCheckpoints(ctx context.Context, org OrgID, after string, limit int) ([]Checkpoint, error)
+	// NewestCheckpoint returns the id of the last checkpoint that a thread got, of
+	// those that it has, one left out; "" when there is none.
+	NewestCheckpoint(ctx context.Context, org OrgID, thread, except string) (string, error)
 	// Prunable returns what a rule covers, neither head nor pinned, the oldest first.
 	Prunable(ctx context.Context, q PruneQuery) ([]Checkpoint, error)
 	// Segments returns a thread with its segments, the largest first, in one

@@ -142,7 +142,7 @@ func (c *call) appendCheckpoint(q api.AppendCheckpoint) error {
 	if q.CreatedAt != "" {
 		t, err := time.Parse(time.RFC3339Nano, q.CreatedAt)
 		if err != nil {
-			return invalid("created_at %.60q is not RFC 3339", q.CreatedAt)
+			return invalid("created_at %.40q is not RFC 3339", q.CreatedAt)
 		}
 		ms := float64(t.UnixMilli())
 		n.Created = &ms
@@ -261,8 +261,12 @@ func (c *call) deleteCheckpoint(q api.DeleteCheckpoint) (api.DeletedCheckpoint, 
 	if err != nil {
 		return api.DeletedCheckpoint{}, err
 	}
-	head, err := c.Service.Checkpoints.Delete(c.ctx, c.access.Caller("DELETE checkpoint"), cp.Thread, cp.ID, lease(q.Lease))
-	return api.DeletedCheckpoint{ID: cp.ID, Head: head}, service.ThreadError(err)
+	done, err := c.Service.Checkpoints.Delete(c.ctx, c.access.Caller("DELETE checkpoint"), cp.Thread, cp.ID, lease(q.Lease), record(c, deleted))
+	return deleted(done), service.ThreadError(err)
+}
+
+func deleted(d checkpoint.Deleted) api.DeletedCheckpoint {
+	return api.DeletedCheckpoint{ID: d.ID, Head: d.Head}
 }
 
 func (c *call) deleteHead(q api.DeleteHead) (api.DeletedCheckpoint, error) {
@@ -278,8 +282,8 @@ func (c *call) deleteHead(q api.DeleteHead) (api.DeletedCheckpoint, error) {
 		return none, service.ThreadError(&checkpoint.Error{Code: checkpoint.WriterLost})
 	}
 	l := checkpoint.Lease{Token: q.Writer.OwnerToken, Fence: q.Writer.Fence}
-	head, err := c.Service.Checkpoints.DeleteHead(c.ctx, c.access.Caller("DELETE head"), q.Thread, q.CheckpointID, l)
-	return api.DeletedCheckpoint{ID: q.CheckpointID, Head: head}, service.ThreadError(err)
+	done, err := c.Service.Checkpoints.DeleteHead(c.ctx, c.access.Caller("DELETE head"), q.Thread, q.CheckpointID, l, record(c, deleted))
+	return deleted(done), service.ThreadError(err)
 }
 
 func (c *call) pinCheckpoint(q api.PinCheckpoint) (api.Checkpoint, error) { return c.pin(q.ID, true) }

@@ -78,6 +78,10 @@ func TestEachRouteOnce(t *testing.T) {
 					repo = "team/other" // the populated one has a credential
 				}
 				path, token := with(r.paths(repo)[0], q.query), s.full(repo)
+				if r.ofThread() {
+					token = r.tokenFor(s)
+				}
+				s.lease(r)
 				if r.name == "repos.undelete" {
 					s.want(http.StatusOK, "DELETE", repoPath(repo, ""), token, nil, nil)
 				}

@@ -134,6 +134,7 @@ func populate(s *stack) {
 		s.want(http.StatusOK, "POST", repoPath(populated, "notes"), s.full(populated), body, nil)
 	}
 	s.create("team/other")
+	populateThread(s)
 	app := s.repo(populated)
 	v, err := s.meta.Apply(s.t.Context(), meta.Change{Org: app.Org, CreateWebhook: &meta.Webhook{
 		ID: sampleWebhook, Repo: app.ID, URL: "https://127.0.0.1:9/", Secret: []byte("\x00secret"), Enabled: true,
@@ -168,9 +169,18 @@ func (r *route) paths(repo string) []string {
 	}
 	for i := range out {
 		out[i] = strings.Replace(out[i], "{tag}", "v1", 1)
-		out[i] = strings.Replace(out[i], "{webhook}", webhook.PublicID(sampleWebhook), 1)
+		out[i] = strings.NewReplacer("{webhook}", webhook.PublicID(sampleWebhook), "{thread}", url.PathEscape(someThread), "{checkpoint}", r.point(),
+			"{digest}", blobSum, "{path}", "w/a").Replace(out[i])
 	}
 	return out
+}
+
+// point is the checkpoint that a sample of a route names.
+func (r *route) point() string {
+	if r.name == "checkpoints.diff" {
+		return firstPoint
+	}
+	return headPoint
 }
 
 // ofRepo reports whether a route is about a repository that exists.
@@ -242,6 +252,10 @@ func TestEveryRoute(t *testing.T) {
 				s := newStack(t)
 				populate(s)
 				token := s.full(populated)
+				if r.ofThread() {
+					token = r.tokenFor(s)
+				}
+				s.lease(r)
 				switch r.name {
 				case "repos.undelete":
 					s.want(http.StatusOK, "DELETE", repoPath(populated, ""), token, nil, nil)
@@ -393,7 +407,7 @@ func (s *stack) addRest(b *strings.Builder, org meta.OrgID, repos []meta.Repo) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	fmt.Fprintf(b, "%+v\n%d\n%+v\n%+v\n", syncs, last, floors, audit)
+	fmt.Fprintf(b, "%+v\n%d\n%+v\n%+v\n%+v\n", syncs, last, floors, audit, s.threadState(org))
 }
 
 // TestConfinedToken walks the table with a token that may do everything, on one
@@ -410,6 +424,9 @@ func TestConfinedToken(t *testing.T) {
 	}
 	before := s.state()
 	for _, r := range routes() {
+		if r.ofThread() {
+			continue // refs are no part of it
+		}
 		repo := populated
 		if r.name == "repos.create" {
 			repo = "team/new"

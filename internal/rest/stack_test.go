@@ -47,6 +47,8 @@ type stack struct {
 
 	credential string // what "{credential}" in paths and bodies stands for
 	event      string // likewise "{event}"
+
+	owner, fence string // likewise "{owner}" and "{fence}": of a lease
 }
 
 func newStack(t testing.TB) *stack {
@@ -184,7 +186,7 @@ func (a answer) error(t testing.TB) api.Error {
 // filled puts names of what the stack made in the place of "{credential}" and
 // "{event}".
 func (s *stack) filled(text string) string {
-	return strings.NewReplacer("{credential}", s.credential, "{event}", s.event).Replace(text)
+	return strings.NewReplacer("{credential}", s.credential, "{event}", s.event, "{owner}", s.owner, "{fence}", s.fence).Replace(text)
 }
 
 // do sends a request; body is nil, a string, or something for JSON.

@@ -78,8 +78,9 @@ func (c *call) listThreads(q api.ListThreads) (api.ThreadPage, error) {
 }
 
 func (c *call) deleteThread(q api.DeleteThread) (api.DeletedThread, error) {
-	n, err := c.Service.Checkpoints.DeleteThread(c.ctx, c.access.Caller("DELETE thread"), q.Thread, lease(q.Lease))
-	return api.DeletedThread{Thread: q.Thread, Checkpoints: n}, service.ThreadError(err)
+	answer := func(n int64) api.DeletedThread { return api.DeletedThread{Thread: q.Thread, Checkpoints: n} }
+	n, err := c.Service.Checkpoints.DeleteThread(c.ctx, c.access.Caller("DELETE thread"), q.Thread, lease(q.Lease), record(c, answer))
+	return answer(n), service.ThreadError(err)
 }
 
 func milliseconds(ms int64) (time.Duration, error) {
@@ -144,10 +145,13 @@ func (c *call) pruneThread(q api.PruneThread) (api.PrunedThread, error) {
 	if r.Keep < 0 {
 		return api.PrunedThread{}, invalid("keep_last is %d: use 0 or more", r.Keep)
 	}
-	p, err := c.Service.Checkpoints.Prune(c.ctx, c.access.Caller("POST prune"), q.Thread, r, q.DryRun)
-	out := api.PrunedThread{Deleted: p.IDs, Kept: p.Kept, DryRun: q.DryRun, HasMore: p.More}
-	if out.Deleted == nil {
-		out.Deleted = []string{}
+	answer := func(p checkpoint.Pruned) api.PrunedThread {
+		out := api.PrunedThread{Deleted: p.IDs, Kept: p.Kept, DryRun: q.DryRun, HasMore: p.More}
+		if out.Deleted == nil {
+			out.Deleted = []string{}
+		}
+		return out
 	}
-	return out, service.ThreadError(err)
+	p, err := c.Service.Checkpoints.Prune(c.ctx, c.access.Caller("POST prune"), q.Thread, r, q.DryRun, record(c, answer))
+	return answer(p), service.ThreadError(err)
 }

@@ -44,6 +44,11 @@ type workspace struct {
 // file.
 func newWorkspace(tb testing.TB, files map[string]string) *workspace {
 	tb.Helper()
+	return makeWorkspace(files)
+}
+
+// makeWorkspace is newWorkspace without a test.
+func makeWorkspace(files map[string]string) *workspace {
 	w := new(workspace)
 	emit := func(o tree.Object) error {
 		o.Bytes = bytes.Clone(o.Bytes)
@@ -79,12 +84,12 @@ func newWorkspace(tb testing.TB, files map[string]string) *workspace {
 				e.Name = name
 			}
 			if err := b.Add(&e); err != nil {
-				tb.Fatal(err)
+				panic(err)
 			}
 		}
 		d, paged, sum, err := b.Finish()
 		if err != nil {
-			tb.Fatal(err)
+			panic(err)
 		}
 		return tree.Entry{Type: tree.Directory, Mode: 0o755, Dir: d, Paged: paged, Summary: sum}
 	}
@@ -92,7 +97,7 @@ func newWorkspace(tb testing.TB, files map[string]string) *workspace {
 	top.Name = "w"
 	data, err := tree.EncodeRoot(&tree.Tree{Roots: []tree.Entry{top}})
 	if err != nil {
-		tb.Fatal(err)
+		panic(err)
 	}
 	w.root = tree.Sum(data)
 	_ = emit(tree.Object{Kind: tree.Root, Digest: w.root, Bytes: data})

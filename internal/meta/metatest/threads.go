@@ -293,6 +293,14 @@ func testDeleteCheckpoints(t *testing.T, open Open) {
 	f.refuse(change(meta.ThreadChange{DeleteHead: "c6"}), meta.ConflictPinned)
 	f.apply(change(meta.ThreadChange{SetPinned: &meta.PinChange{ID: "c6"}}))
 	f.apply(change(meta.ThreadChange{Delete: "c5"}))
+	for except, want := range map[string]string{"": "c6", "c6": "c4", "of u": "c6"} {
+		if got := must(f.NewestCheckpoint(f.ctx, f.org, "t", except))(t); got != want {
+			t.Errorf("newest but %q is %q, want %q", except, got, want)
+		}
+	}
+	if got := must(f.NewestCheckpoint(f.ctx, f.org, "u", "of u"))(t); got != "" {
+		t.Errorf("newest of none is %q", got)
+	}
 	// The newest that is left becomes the head, and survivors keep their parents.
 	if v := f.apply(change(meta.ThreadChange{DeleteHead: "c6"})); v.Thread.Thread.Head != "c4" || v.Thread.Thread.Checkpoints != 5 || !v.Thread.Thread.Dirty {
 		t.Errorf("%+v", v.Thread)

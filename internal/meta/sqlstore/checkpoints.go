@@ -94,6 +94,18 @@ func (s *Store) AllCheckpoints(ctx context.Context, org meta.OrgID, after string
 		WHERE c.org = $1 AND c.id > $2 ORDER BY c.id LIMIT $3`, []any{org, after, limit})
 }
 
+// NewestCheckpoint implements meta.Store.
+func (s *Store) NewestCheckpoint(ctx context.Context, org meta.OrgID, thread, except string) (newest string, err error) {
+	const text = `SELECT c.id FROM threads t JOIN checkpoints c ON c.thread = t.id WHERE t.org = $1 AND t.name = $2 AND c.id <> $3 ORDER BY c.seq DESC LIMIT 1`
+	err = s.query(ctx, text, []any{org, thread, except}, func(scan scanFunc) error {
+		var id []byte
+		err := scan(&id)
+		newest = string(id)
+		return err
+	})
+	return newest, err
+}
+
 // Prunable implements meta.Store.
 func (s *Store) Prunable(ctx context.Context, q meta.PruneQuery) ([]meta.Checkpoint, error) {
 	text := `SELECT ` + checkpointColumns + ofThread + `WHERE t.org = $1 AND t.name = $2 AND c.id <> t.head AND c.pinned = 0`

@@ -253,6 +253,7 @@ func (b *batch) stageThread(c *meta.Change) *meta.ThreadVerdict {
 	}
 	if n := p.SetPinned; n != nil {
 		b.write(exec(`UPDATE checkpoints SET pinned = $3 WHERE org = $1 AND id = $2`, c.Org, n.ID, n.Pinned))
+		t.Version++
 	}
 	b.flushThread(c.Org, created)
 	v.Thread = t.Thread
