@@ -140,7 +140,7 @@ for another reason than the policy makes the exit code 7.`,
 		if err != nil {
 			return err
 		}
-		done := func() {}
+		var done func()
 		p.Progress, done = progress(env)
 		captured, err := checkpoint.Capture(c.Context(), p)
 		done()

@@ -242,9 +242,3 @@ func nanos(fraction string) (uint32, error) {
 	n, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 32)
 	return uint32(n), err
 }
-
-// same reports whether nothing was done to a file between two listings.
-func (n *node) same(o *node) bool {
-	return n.Type == o.Type && n.inode == o.inode && n.ctime == o.ctime && n.Mtime == o.Mtime && n.Content.Size == o.Content.Size && n.Mode == o.Mode &&
-		n.UID == o.UID && n.GID == o.GID
-}

@@ -603,11 +603,12 @@ func fork(s *suite) {
 	s.add(later, w)
 	at := start.Add(time.Hour)
 	dest := s.lease("dest")
-	got, err := f.ForkFrom(s.ctx, checkpoint.ForkParams{Source: "source", Checkpoint: "c1", Thread: "dest", ID: "d1", CreatedAt: at, Writer: &dest})
-	if err != nil {
-		s.Fatal(err)
+	made, err := f.ForkFrom(s.ctx, checkpoint.ForkParams{Source: "source", Checkpoint: "c1", Thread: "dest", ID: "d1", CreatedAt: at, Writer: &dest})
+	if err != nil || made.ID != "d1" {
+		s.Fatalf("forked %+v, %v", made, err)
 	}
-	if got, err = s.Get(s.ctx, "d1"); err != nil {
+	got, err := s.Get(s.ctx, "d1")
+	if err != nil {
 		s.Fatal(err)
 	}
 	if got.Thread != "dest" || got.Parent != "" || got.Reason != checkpoint.ForkRoot || !got.CreatedAt.Equal(at) || got.Label != "" || got.Run != "" ||
