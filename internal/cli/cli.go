@@ -161,8 +161,8 @@ func newRoot(env Env) *cobra.Command {
 		Use:   "cairn",
 		Short: "Cairn keeps the state of AI-agent sandboxes",
 		Long: `Cairn keeps the state of AI-agent sandboxes, so that work continues in the next
-sandbox exactly where the last one stopped: a Git server made for machines, in one
-program.
+sandbox exactly where the last one stopped: a Git server made for machines and a store
+for checkpoints of workspaces, in one program.
 
 Exit codes: 0 done; 1 failed; 2 usage; 3 stale (something moved: stop); 4 not
 found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
