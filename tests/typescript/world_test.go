@@ -127,7 +127,7 @@ type clocked struct {
 func onEngine(t *testing.T, engine string) *clocked {
 	t.Helper()
 	database := ""
-	if engine == "postgres" {
+	if engine == "Postgres" {
 		database = testkit.Postgres(t)
 	}
 	c := &clocked{t: t, worlds: world.NewServer(t.TempDir(), database)}

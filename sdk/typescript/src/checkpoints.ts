@@ -52,6 +52,12 @@ export interface CheckpointStoreOptions extends ConnectionOptions {
   externalBlobs?: boolean
   /** Milliseconds that a lease lasts without being renewed: 120,000 unless set. */
   leaseDurationMs?: number
+  /**
+   * The store serves one sandbox, and refuses as stale what it appends after another
+   * one did: its files came from the checkpoint that this store last got or appended,
+   * which has to be the head. Nothing is refused before it got or appended one.
+   */
+  refuseStale?: boolean
 }
 
 /** A checkpoint store that can fork. */
@@ -79,10 +85,11 @@ export function createCheckpointStore<C = Checkpoint>(
     acquireWriter: (threadId, call) => acquireWriter(cairn, threadId, options.leaseDurationMs, call),
     listBlobReferences: (call) => listBlobReferences(cairn, call),
   }
+  const offered = options.refuseStale ? refusingStale(store) : store
   const { messages } = options
-  if (messages === undefined) return store
+  if (messages === undefined) return offered
   return {
-    ...store,
+    ...offered,
     forkFromCheckpoint(input, call) {
       const copy = { ...input, writer: writer(input.writer) }
       const fork = forkFromCheckpoint<C>(cairn, store, copy, messages, call)
@@ -90,6 +97,33 @@ export function createCheckpointStore<C = Checkpoint>(
       // which is not to count as one that nobody looked at.
       fork.catch(() => undefined)
       return fork
+    },
+  }
+}
+
+/** A store that knows which checkpoint the files of its sandbox came from. */
+function refusingStale<C>(store: CheckpointStore<C>): CheckpointStore<C> {
+  const origins = new Map<string, string>() // by thread
+  const came = (checkpoint: C) => {
+    const { id, threadId } = checkpoint as Checkpoint
+    origins.set(threadId, id)
+  }
+  return {
+    ...store,
+    async get(id, call) {
+      const found = await store.get(id, call)
+      if (found !== null) came(found)
+      return found
+    },
+    async append(input, call) {
+      const origin = origins.get((input.checkpoint as Checkpoint).threadId)
+      if (origin !== undefined && origin !== input.expectedHeadId) {
+        throw await tanstack('SANDBOX_SNAPSHOT_STALE_HEAD', `the sandbox came from checkpoint ${JSON.stringify(origin)}, which is not the head any more`)
+      }
+      const copy = { ...input.checkpoint }
+      const done = await store.append(input, call)
+      came(copy)
+      return done
     },
   }
 }

@@ -189,3 +189,33 @@ describe('a server that crashes', () => {
     expect(await store.getHead('a')).toBe(ids.at(-1))
   })
 })
+
+describe('a sandbox that was left behind', () => {
+  it('is refused, though the lease is free', async () => {
+    const options = { ...(await freshOrg()), externalBlobs: true, refuseStale: true }
+    const [first, second] = [createCheckpointStore(options), createCheckpointStore(options)]
+    /** What TanStack's capture does: the head is read after the files. */
+    const capture = async (store: typeof first, id: string) => {
+      const writer = await store.acquireWriter('a')
+      try {
+        const head = await store.getHead('a')
+        await store.append({ checkpoint: checkpoint(id, head), expectedHeadId: head, writer })
+      } finally {
+        await writer.release()
+      }
+    }
+    const restore = async (store: typeof first) => store.get((await store.getHead('a'))!)
+    await capture(first, '1')
+    await restore(second)
+    await capture(second, '2')
+    await capture(second, '3')
+    await expect(capture(first, '4')).rejects.toMatchObject({ name: 'SandboxCheckpointConflictError', code: 'SANDBOX_SNAPSHOT_STALE_HEAD' })
+    expect((await first.list('a')).map(({ id }) => id)).toEqual(['1', '2', '3'])
+    await restore(first)
+    await capture(first, '5')
+    await expect(capture(second, '6')).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_STALE_HEAD' })
+    await second.get('2')
+    await expect(capture(second, '6')).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_STALE_HEAD' })
+    expect(await first.getHead('a')).toBe('5')
+  })
+})
