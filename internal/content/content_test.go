@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	mrand "math/rand/v2"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/cairnstate/cairn/internal/blob/mem"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
-	"github.com/cairnstate/cairn/internal/meta/sqlstore"
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
@@ -32,12 +30,7 @@ type world struct {
 
 func newWorldOn(tb testing.TB, blobs blob.Store, cfg Config) *world {
 	tb.Helper()
-	m, err := sqlstore.OpenSQLite(tb.Context(), filepath.Join(tb.TempDir(), "meta.db"), sqlstore.SQLiteOptions{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { m.Close() })
-	return newWorldWith(tb, m, blobs, cfg)
+	return newWorldWith(tb, sqliteMeta(tb), blobs, cfg)
 }
 
 func newWorldWith(tb testing.TB, m meta.Store, blobs blob.Store, cfg Config) *world {
@@ -138,11 +131,11 @@ func (w *world) check(objects ...tree.Object) {
 }
 
 func TestUploadAndRead(t *testing.T) {
-	for name, blobs := range map[string]blob.Store{"mem": mem.New(), "dir": dirStore(t)} {
+	for name, blobs := range map[string]blob.Store{"mem": mem.New(), "dir": dirStore(t), "s3": bucketStore(t)} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorldOn(t, blobs, Config{})
 			var objects []tree.Object
-			for i := range 3000 {
+			for i := range 1500 {
 				objects = append(objects, chunkOf(text(i, 100+mrand.IntN(8000))))
 			}
 			objects = append(objects, chunkOf(noise(3<<20)), chunkOf(noise(100)), chunkOf([]byte{}))

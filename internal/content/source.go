@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -288,7 +287,10 @@ func (s *Store) read(ctx context.Context, list []span, encoded bool, give func(p
 			}
 		}
 	}
-	return errors.Join(first, context.Cause(ctx))
+	if first != nil {
+		return first
+	}
+	return context.Cause(ctx)
 }
 
 // give hands on what was read and releases it.

@@ -275,19 +275,7 @@ func TestCondemnedIsRescued(t *testing.T) {
 	w.sound(h)
 }
 
-// TestSweepSoak appends, forks, deletes, sweeps, folds and reads at the same time
-// with no grace anywhere.
-func TestSweepSoak(t *testing.T) {
-	d := 4 * time.Second
-	if testkit.Soaking() {
-		d = 20 * time.Minute
-	}
-	blobs := &deletions{Store: mem.New()}
-	w := newWorldOn(t, blobs, Config{InlineLimit: 4000})
-	h := &heads{roots: map[string]*checkpoint{}}
-	soak(t, w, h, blobs, d)
-}
-
+// soak lets writers, readers and sweeps run beside each other for a while.
 func soak(t *testing.T, w *world, h *heads, blobs *deletions, d time.Duration) {
 	seed := testkit.Seed(t)
 	ctx, cancel := context.WithTimeout(w.ctx, d)
