@@ -270,3 +270,31 @@ func BenchmarkCheckpoints(b *testing.B) {
 		b.ReportMetric(float64(len(w.packs())), "packs")
 	}
 }
+
+// BenchmarkMissing asks an org with many packs for objects that it has, and for
+// as many that it does not have.
+func BenchmarkMissing(b *testing.B) {
+	w := newWorldOn(b, dirStore(b), Config{})
+	var digests []tree.Digest
+	for i := range 60 {
+		var objects []tree.Object
+		for k := range 1000 {
+			o := chunkOf(noise(100))
+			objects = append(objects, o)
+			if k < 500 {
+				digests = append(digests, o.Digest, tree.Sum(o.Digest[:]))
+			}
+		}
+		w.put(fmt.Sprint(i), objects...)
+		if _, err := w.Tidy(w.ctx, w.org); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		missing, _, err := w.Missing(w.ctx, w.org, digests)
+		if err != nil || len(missing) != len(digests)/2 {
+			b.Fatal(len(missing), err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(digests)), "ns/digest")
+}

@@ -263,6 +263,7 @@ func (s *Store) runSweep(ctx context.Context, b *Background, try func(error)) {
 			s.Deleted(org) // the next sweep removes them
 		}
 	}
+	try(s.eachOrg(ctx, s.Deleted)) // what was deleted before this process began
 	for {
 		select {
 		case <-ctx.Done():

@@ -161,6 +161,7 @@ type table struct {
 	anchors []byte
 	read    func(ctx context.Context, p []byte, off int64) error
 	blocks  *lru.Cache[blockKey, []byte]
+	filter  filtered
 }
 
 type blockKey struct {
@@ -234,16 +235,32 @@ func openTable(ctx context.Context, id meta.ContentID, magic string, size int64,
 }
 
 // weight is what the table takes in memory.
-func (t *table) weight() int64 { return int64(len(t.anchors)+len(t.ids)*packIDSize) + 512 }
-
-// load returns the records of a block, checked.
-func (t *table) load(ctx context.Context, i int) ([]byte, error) {
-	key := blockKey{t.id, i}
-	if t.blocks != nil {
-		if b, ok := t.blocks.Get(key); ok {
-			return b, nil
-		}
+func (t *table) weight() int64 {
+	n := int64(len(t.anchors)+len(t.ids)*packIDSize) + 512
+	if t.records <= maxFiltered {
+		n += 3 * int64(t.records) // its filter
 	}
+	return n
+}
+
+// load returns the records of a block, from memory if they are there.
+func (t *table) load(ctx context.Context, i int) ([]byte, error) {
+	if t.blocks == nil {
+		return t.fetch(ctx, i)
+	}
+	key := blockKey{t.id, i}
+	if b, ok := t.blocks.Get(key); ok {
+		return b, nil
+	}
+	b, err := t.fetch(ctx, i)
+	if err == nil {
+		t.blocks.Put(key, b, int64(len(b)))
+	}
+	return b, err
+}
+
+// fetch reads the records of a block and checks them.
+func (t *table) fetch(ctx context.Context, i int) ([]byte, error) {
 	at, n := t.block(i)
 	b := make([]byte, n*t.width+sumSize)
 	if err := t.read(ctx, b, at); err != nil {
@@ -253,13 +270,7 @@ func (t *table) load(ctx context.Context, i int) ([]byte, error) {
 	if checksum(b) != sum {
 		return nil, damaged("block %d has another sum", i)
 	}
-	if err := t.check(i, b); err != nil {
-		return nil, err
-	}
-	if t.blocks != nil {
-		t.blocks.Put(key, b, int64(len(b)))
-	}
-	return b, nil
+	return b, t.check(i, b)
 }
 
 // check makes sure that a block is in order and names packs that there are.
@@ -286,6 +297,9 @@ func (t *table) check(i int, b []byte) error {
 
 // find calls fn with the position of each record of d, until it returns false.
 func (t *table) find(ctx context.Context, d tree.Digest, fn func(pos int, p place) bool) error {
+	if t.filter.excludes(ctx, t, &d) {
+		return nil
+	}
 	blocks := t.layout.blocks()
 	// The first block whose anchor is not below d may follow one with it.
 	i := sort.Search(blocks, func(i int) bool {
@@ -335,11 +349,7 @@ type cursor struct {
 }
 
 // walk returns a cursor before the first record.
-func (t *table) walk() *cursor {
-	pass := *t
-	pass.blocks = nil
-	return &cursor{table: &pass, pos: -1}
-}
+func (t *table) walk() *cursor { return &cursor{table: t, pos: -1} }
 
 // next goes to the next record and reports whether there is one.
 func (c *cursor) next(ctx context.Context) (bool, error) {
@@ -348,7 +358,7 @@ func (c *cursor) next(ctx context.Context) (bool, error) {
 			return false, nil
 		}
 		var err error
-		if c.rest, err = c.table.load(ctx, c.block); err != nil {
+		if c.rest, err = c.table.fetch(ctx, c.block); err != nil {
 			return false, err
 		}
 		c.block++
