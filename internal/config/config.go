@@ -35,6 +35,7 @@ type Config struct {
 	AdminListen    string
 	PublicURL      string
 	TrustedProxies []netip.Prefix
+	AllowOrigins   []string
 	DevTLS         bool
 	TLSCert        string
 	TLSKey         string
@@ -279,6 +280,18 @@ func setProxies(c *Config, v string) error {
 			return fmt.Errorf("%q is not an address range such as 10.0.0.0/8", item)
 		}
 		c.TrustedProxies = append(c.TrustedProxies, p)
+	}
+	return nil
+}
+
+func setOrigins(c *Config, v string) error {
+	for origin := range strings.SplitSeq(v, ",") {
+		origin = strings.TrimSpace(origin)
+		u, err := url.Parse(origin)
+		if origin != "*" && (err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.Scheme+"://"+u.Host != origin || origin != strings.ToLower(origin)) {
+			return fmt.Errorf("%q is not an origin such as https://app.example.com, in lower case and without a path, or *", origin)
+		}
+		c.AllowOrigins = append(c.AllowOrigins, origin)
 	}
 	return nil
 }

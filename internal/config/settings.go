@@ -54,6 +54,7 @@ var Settings = []Setting{
 	{Name: "listen", Value: "ADDR", Default: "127.0.0.1:8080", Help: "answer REST and Git on this address; port 0 takes a free one", set: setAddress(func(c *Config) *string { return &c.Listen })},
 	{Name: "admin-listen", Value: "ADDR", Help: "answer /metrics on this address instead of the main one", set: setAddress(func(c *Config) *string { return &c.AdminListen })},
 	{Name: "public-url", Value: "URL", Help: "the URL that clients use, for the URLs in answers (default: the address listened on)", set: setPublicURL},
+	{Name: "allow-origin", Value: "ORIGIN", Repeats: true, Help: "let browsers use REST and Git from pages of this ORIGIN (https://app.example.com), which bring a token; * stands for every origin", set: setOrigins},
 	{Name: "trusted-proxy", Value: "CIDR", Repeats: true, Help: "believe X-Forwarded-For from these addresses", set: setProxies},
 	{Name: "dev-tls", Help: "serve TLS with a certificate made for this machine; its authority is written to DATA/tls/ca.pem, and with the system's own to DATA/tls/bundle.pem", set: setBool(func(c *Config) *bool { return &c.DevTLS })},
 	{Name: "tls-cert", Value: "FILE", Help: "serve TLS with this certificate chain (PEM); read again on SIGHUP", set: setString(func(c *Config) *string { return &c.TLSCert })},

@@ -28,6 +28,7 @@ func TestResolveEqualsGit(t *testing.T) {
 		"main", "refs/heads/main", "topic/1", "light-1", "annotated", "of-tag", "refs/tags/of-tag", "HEAD", "@", main,
 		"main~1", "main~", "main^", "main^1", "main^2", "main^0", "main~3^2~1", "HEAD~2", "annotated^{commit}", "of-tag^{}", "annotated~1",
 		main + "~2", main[:9], main[:9] + "^", "refs/notes/commits", "main^{}~1",
+		"heads/main", "tags/annotated", "heads/topic/1~1", "notes/commits", "heads/absent", "tags/main",
 		"absent", "main~100000", "main^9", "main^{tree}", "main^x", "of-tree", "of-blob^{commit}", "main^{", strings.Repeat("ab", 20), "main@{1}", ":/m", "",
 	}
 	for _, rev := range revs {
@@ -64,7 +65,7 @@ func TestResolveEqualsGit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rev := range []string{"main", "refs/heads/main", eph, ""} {
+	for _, rev := range []string{"main", "heads/main", "refs/heads/main", eph, ""} {
 		got, err := v.Resolve(ctx, rev, true)
 		if err != nil || got.ID != origin.ID("topic/2") || got.Echo != eph || got.Ref != eph {
 			t.Errorf("ephemeral %q is %+v, %v", rev, got, err)

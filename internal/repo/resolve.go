@@ -25,9 +25,9 @@ const maxRevision = refname.MaxLen + 256
 
 // Resolve finds the commit that rev names: "" (the default branch), a full ref
 // name, a full object id that some ref reaches, a branch (of the ephemeral
-// namespace if ephemeral is set), a tag, or one of these followed by ~N, ^N,
-// ^{commit} or ^{}, or an unambiguous beginning of a commit's id. A revision
-// that names no commit is a *NotFoundError.
+// namespace if ephemeral is set), a tag, a full ref name without its "refs/", an
+// unambiguous beginning of a commit's id, or one of these followed by ~N, ^N,
+// ^{commit} or ^{}. A revision that names no commit is a *NotFoundError.
 func (v *View) Resolve(ctx context.Context, rev string, ephemeral bool) (Resolved, error) {
 	missing := &NotFoundError{What: "ref", Name: clip(rev)}
 	if len(rev) > maxRevision {
@@ -89,7 +89,8 @@ func (v *View) find(ctx context.Context, base string, ns Namespace) (id object.I
 	}
 	branch, _ := ns.Stored(refname.HeadsPrefix + base)
 	tag, _ := ns.Stored(refname.TagsPrefix + base)
-	for _, stored := range []string{branch, tag, refname.TagsPrefix + base} {
+	below, _ := ns.Stored("refs/" + base)
+	for _, stored := range []string{branch, tag, refname.TagsPrefix + base, below} {
 		if r, ok := v.refs.get(stored); ok {
 			return r.ID, stored, true, nil
 		}

@@ -163,11 +163,11 @@ func TestBranchPagesUnderInserts(t *testing.T) {
 	}
 	var def, clamped api.BranchList
 	s.want(http.StatusOK, "GET", "/api/v1/repos/branches?ephemeral=true&cursor=", token, nil, &def)
-	s.want(http.StatusOK, "GET", "/api/v1/repos/branches?ephemeral=true&limit=100000", token, nil, &clamped)
+	s.want(http.StatusOK, "GET", "/api/v1/repos/branches?ephemeral=true&limit=99999999999999999999", token, nil, &clamped)
 	if len(def.Branches) != 20 || len(clamped.Branches) != n || clamped.HasMore {
 		t.Errorf("pages of %d and %d", len(def.Branches), len(clamped.Branches))
 	}
-	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=1.5", "limit=99999999999999999999", "cursor=%21", "cursor=bWFpbg", "ephemeral=yes"} {
+	for _, q := range []string{"limit=0", "limit=-1", "limit=x", "limit=1.5", "limit=-99999999999999999999", "cursor=%21", "cursor=bWFpbg", "ephemeral=yes"} {
 		s.refused(http.StatusBadRequest, api.Invalid, "GET", "/api/v1/repos/branches?"+q, token, nil)
 	}
 }

@@ -65,7 +65,7 @@ func (c *call) listEvents(q api.ListEvents) error {
 	for _, e := range rows {
 		list.Events = append(list.Events, describeEvent(e, source.EventID(e)))
 	}
-	c.header().Set("Vary", "Accept")
+	c.header().Add("Vary", "Accept")
 	return c.answer(200, list)
 }
 
@@ -129,7 +129,7 @@ func (c *call) streamEvents(source *service.EventSource, given bool, after int64
 	h.Set("Content-Type", eventStream)
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no")
-	h.Set("Vary", "Accept")
+	h.Add("Vary", "Accept")
 	if err := c.push("retry: 2000\n\n"); err != nil {
 		return nil
 	}

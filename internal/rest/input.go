@@ -239,7 +239,7 @@ func badJSON(err error) error {
 
 // decodeQuery reads a query string. Parameters that are not known are passed
 // over; where one comes several times and is no list, the first counts. An int
-// is at least 1. An empty value stands for an absent one, except of a bool.
+// is at least 1; a number too large for it is the largest. An empty value stands for an absent one, except of a bool.
 func decodeQuery(raw string, into any) error {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -272,6 +272,9 @@ func setParameter(field reflect.Value, name string, values []string) error {
 			return nil
 		}
 		n, err := strconv.Atoi(value)
+		if n > 0 && errors.Is(err, strconv.ErrRange) {
+			err = nil // more than any limit
+		}
 		if err != nil || n < 1 {
 			return invalid("query parameter %q is %.40q: use a number of at least 1", name, value)
 		}

@@ -88,11 +88,12 @@ func cleanAgent(h http.Header) {
 }
 
 func (s *Server) pick(git *githttp.Handler, api *rest.Handler, r *http.Request) (string, http.Handler) {
+	pages := origins(s.cfg.AllowOrigins)
 	if route, ok := githttp.Match(r); ok {
-		return route.Name(), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveGit(git, route, w, r) })
+		return route.Name(), pages.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serveGit(git, route, w, r) }))
 	}
 	if route, ok := api.Match(r); ok {
-		return route, api
+		return route, pages.handler(api)
 	}
 	switch r.URL.Path {
 	case "/healthz":
