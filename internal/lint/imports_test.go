@@ -72,7 +72,7 @@ var layers = map[string][]string{
 	"sdk/go":                     {"internal/auth", "internal/policy", "sdk/go/option", "api"},
 	"sdk/go/git":                 {"sdk/go", "sdk/go/option", "internal/policy"},
 	"sdk/go/option":              {},
-	"sdk/go/checkpoint":          {"sdk/go", "internal/frame", "internal/workspace", "internal/tree", "internal/ignore", "api"},
+	"sdk/go/checkpoint":          {"sdk/go", "internal/chunk", "internal/frame", "internal/workspace", "internal/tree", "internal/ignore", "api"},
 	"internal/lint":              {},
 
 	"sdk/go/checkpoint/storetest": {"sdk/go/checkpoint"},

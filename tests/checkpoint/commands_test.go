@@ -4,8 +4,11 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -247,4 +250,35 @@ func TestWithoutServer(t *testing.T) {
 	s.want(2, "capture", "--roots", s.dir)
 	s.url = "http://127.0.0.1:1"
 	s.want(6, "restore", "--root", s.dir)
+}
+
+// TestRestoreOfAList restores what an application wrote as a list of files and
+// blobs, one of them large.
+func TestRestoreOfAList(t *testing.T) {
+	server := harness.Serve(t, harness.Options{})
+	s := newSandbox(t, server, "t")
+	want := map[string]string{"a": "small", "d/large": strings.Repeat("0123456789abcdef", 400_000), "d/zero": ""}
+	var files []string
+	for name, text := range want {
+		key := fmt.Sprintf("sandbox-files/sha256/%x", sha256.Sum256([]byte(text)))
+		put, err := server.Do(nil, http.MethodPut, "/api/blobs/"+key, s.token, "application/octet-stream", []byte(text))
+		if err != nil || put.Status >= 300 {
+			t.Fatalf("put: %v, %d %s", err, put.Status, put.Body)
+		}
+		files = append(files, fmt.Sprintf(`{"path":%q,"kind":"file","blobKey":%q,"size":%d}`, name, key, len(text)))
+	}
+	lease, err := remote(t, server.URL, s.token).Acquire(t.Context(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := fmt.Sprintf(`{"checkpoint":{"id":"c1","threadId":"t","parentCheckpointId":null,"createdAt":1700000000000,"reason":"automatic","files":[%s],"conversation":[],"artifacts":[]},
+		"expectedHeadId":null,"writer":{"threadId":"t","ownerToken":%q,"fence":%d}}`, strings.Join(files, ","), lease.OwnerToken, lease.Fence)
+	appended, err := server.Do(nil, http.MethodPost, "/api/threads/t/manifests", s.token, "application/json", []byte(body))
+	if err != nil || appended.Status != http.StatusCreated {
+		t.Fatalf("append: %v, %d %s", err, appended.Status, appended.Body)
+	}
+	if got := s.restore().id(t); got != "c1" {
+		t.Errorf("restored %q", got)
+	}
+	s.has(want)
 }

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -558,5 +559,51 @@ func TestStateStaysOutsideAndPrivate(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRestoreOfAList restores a checkpoint that was written as a list of files.
+func TestRestoreOfAList(t *testing.T) {
+	w, b := newWorld(t), filepath.Join(t.TempDir(), "b")
+	large := strings.Repeat("0123456789abcdef", 300_000)
+	want := map[string]string{"a.txt": "one", "deep/er/b": "two", "deep/large": large, "zero": ""}
+	c := Checkpoint{ID: "c", Thread: "t", CreatedAt: time.UnixMilli(1_700_000_000_123), Files: []File{{Path: "none/in it", Kind: "dir"}}}
+	for name, text := range want {
+		o := Object{Kind: 1, Digest: sha256.Sum256([]byte(text)), Bytes: []byte(text)}
+		if err := w.Put(t.Context(), Scope{}, []Object{o}); err != nil {
+			t.Fatal(err)
+		}
+		c.Files = append(c.Files, File{Path: name, Kind: "file", BlobKey: keyPrefix + o.Digest.String(), Size: int64(len(text))})
+	}
+	if _, err := w.Append(t.Context(), Append{Checkpoint: c}); err != nil {
+		t.Fatal(err)
+	}
+	mustRestore(t, w.restore(b))
+	same(t, files(t, b), want)
+	if st, err := os.Stat(filepath.Join(b, "none/in it")); err != nil || !st.IsDir() || !st.ModTime().Equal(c.CreatedAt) {
+		t.Errorf("the empty directory: %v, %v", st, err)
+	}
+	if r := mustRestore(t, w.restore(b)); r.Changed.Total+r.Removed.Total > 0 {
+		t.Errorf("with nothing to do: %+v", r)
+	}
+	write(t, b, map[string]string{"a.txt": "three"})
+	mustRestore(t, w.restore(b))
+	if _, err := Undo(t.Context(), w.restore(b)); err != nil {
+		t.Fatal(err)
+	}
+	want["a.txt"] = "three"
+	same(t, files(t, b), want)
+	if next := mustCapture(t, w.capture(b)); next.Checkpoint.Parent != "c" || !next.Checkpoint.Native() {
+		t.Errorf("the capture after it: %+v", next.Checkpoint)
+	}
+	c.ID, c.Parent, c.External = "d", c.ID, true
+	p := w.restore(t.TempDir())
+	p.Thread = "other"
+	c.Thread, c.Parent = "other", ""
+	if _, err := w.Append(t.Context(), Append{Checkpoint: c}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(t.Context(), p); !errors.Is(err, ErrInvalid) {
+		t.Errorf("one with its bytes elsewhere: %v", err)
 	}
 }

@@ -130,6 +130,9 @@ func finishAll(all []*refit, cache string, encoder *workspace.Encoder, fresh map
 			return &workspace.IncompleteError{Err: err}
 		}
 	}
+	if cache == "" {
+		return nil
+	}
 	return saveFiles(cache, encoder, fresh)
 }
 

@@ -144,3 +144,15 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 	}
 	return nil
 }
+
+// whole writes the bytes of a key to w. An answer that breaks off is an error, and what was written is part of them.
+func (r *Remote) whole(ctx context.Context, at Scope, d Digest, w io.Writer) error {
+	return r.open(ctx, request{
+		method: http.MethodGet, path: "/api/blobs/" + keyPrefix + d.String(), query: url.Values{"thread": {at.Thread}}, thread: at.Thread, scopes: []string{readScope},
+	}, func(resp *http.Response) error {
+		if _, err := io.Copy(w, resp.Body); err != nil {
+			return r.unreachable(err)
+		}
+		return nil
+	})
+}

@@ -71,10 +71,16 @@ func Restore(ctx context.Context, p RestoreParams) (*Restored, error) {
 	if c == nil || err != nil {
 		return nil, err
 	}
+	root := c.Root
 	if !c.Native() {
-		return nil, errorf(ErrInvalid, "checkpoint %q was written as a list of files by an application, which can restore it", c.ID)
+		var done func()
+		if r.source, root, done, err = fromList(ctx, p.Blobs, c); err != nil {
+			return nil, missingBlobs(err)
+		}
+		defer done()
+		r.listed = true
 	}
-	stored, err := r.readRoot(ctx, c.Root)
+	stored, err := r.readRoot(ctx, root)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +92,7 @@ func Restore(ctx context.Context, p RestoreParams) (*Restored, error) {
 			return nil, fmt.Errorf("keep what the restore replaces: %w", err)
 		}
 	}
-	out, err := r.run(ctx, r.source, c.Root, c.ID)
+	out, err := r.run(ctx, r.source, root, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +126,7 @@ type restore struct {
 	place  place
 	id     string // of the handle
 	source tree.Source
+	listed bool // the checkpoint was written as a list
 	state  *state
 }
 
@@ -203,8 +210,12 @@ func (r *restore) run(ctx context.Context, src tree.Source, root Digest, head st
 			return nil, err
 		}
 	}
+	cache := r.state.cache()
+	if r.listed {
+		cache = "" // the thread does not know the objects that were made of the list
+	}
 	out, err := r.place.restore(ctx, workspace.RestoreOptions{
-		Roots: r.Roots, Policy: r.Policy, Secrets: r.Secrets, Owner: r.Owner, SetID: r.SetID, DryRun: r.DryRun, Cache: r.state.cache(),
+		Roots: r.Roots, Policy: r.Policy, Secrets: r.Secrets, Owner: r.Owner, SetID: r.SetID, DryRun: r.DryRun, Cache: cache,
 	}, src, root)
 	if _, incomplete := errors.AsType[*workspace.IncompleteError](err); err != nil && !incomplete && !r.DryRun {
 		return nil, errors.Join(restoreError(err), r.state.reset(before, known))
