@@ -130,6 +130,9 @@ func badObject(err error) error {
 	if corrupt, ok := errors.AsType[*tree.CorruptError](err); ok {
 		return refuse(InvalidObject, "the bytes of object %s are not those that its digest names", corrupt.Digest)
 	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: it ends within an object", frame.ErrInvalid)
+	}
 	return err
 }
 

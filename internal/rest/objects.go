@@ -158,6 +158,7 @@ type contentReader struct {
 	skip  uint64 // of the first part
 	left  uint64
 	chunk []byte
+	of    tree.Digest // the file's
 }
 
 func newContentReader(ctx context.Context, src tree.Source, of tree.Content, from, n int64) (*contentReader, error) {
@@ -165,7 +166,7 @@ func newContentReader(ctx context.Context, src tree.Source, of tree.Content, fro
 	if err != nil {
 		return nil, service.ThreadError(err)
 	}
-	r := &contentReader{ctx: ctx, src: src, parts: parts, skip: uint64(from), left: uint64(n)}
+	r := &contentReader{of: of.Digest, ctx: ctx, src: src, parts: parts, skip: uint64(from), left: uint64(n)}
 	for len(r.parts) > 0 && r.parts[0].Length <= r.skip {
 		r.skip -= r.parts[0].Length
 		r.parts = r.parts[1:]
@@ -176,7 +177,7 @@ func newContentReader(ctx context.Context, src tree.Source, of tree.Content, fro
 
 func (r *contentReader) next() error {
 	if len(r.parts) == 0 {
-		return io.ErrUnexpectedEOF
+		return &tree.CorruptError{Digest: r.of}
 	}
 	p := r.parts[0]
 	b, err := tree.FetchOne(r.ctx, r.src, p.Digest)
