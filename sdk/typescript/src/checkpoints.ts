@@ -125,6 +125,12 @@ function refusingStale<C>(store: CheckpointStore<C>): CheckpointStore<C> {
       came(copy)
       return done
     },
+    async deleteHead(input, call) {
+      const { threadId, checkpointId } = input
+      await store.deleteHead(input, call)
+      // The files are newer than the new head, whatever that is.
+      if (origins.get(threadId) === checkpointId) origins.delete(threadId)
+    },
   }
 }
 

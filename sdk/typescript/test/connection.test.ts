@@ -143,7 +143,7 @@ describe('a refusal', () => {
 
 describe('a time limit', () => {
   it('ends an attempt, and the next one may do', async () => {
-    const { options } = scripted([silent, answer(200, { head: '1' })], { timeoutMs: 20 })
+    const { options } = scripted([silent, answer(200, { head: '1' })], { timeoutMs: 200 })
     expect(await createCheckpointStore(options).getHead('a')).toBe('1')
   })
 

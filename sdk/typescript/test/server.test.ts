@@ -187,7 +187,7 @@ describe('a server that crashes', () => {
     await crashes
     expect((await store.list('a')).map(({ id }) => id)).toEqual(ids)
     expect(await store.getHead('a')).toBe(ids.at(-1))
-  })
+  }, 110_000)
 })
 
 describe('a sandbox that was left behind', () => {
@@ -217,5 +217,11 @@ describe('a sandbox that was left behind', () => {
     await second.get('2')
     await expect(capture(second, '6')).rejects.toMatchObject({ code: 'SANDBOX_SNAPSHOT_STALE_HEAD' })
     expect(await first.getHead('a')).toBe('5')
+
+    const writer = await first.acquireWriter('a')
+    await first.deleteHead({ threadId: 'a', checkpointId: '5', writer })
+    await writer.release()
+    await capture(first, '7')
+    expect((await first.get('7'))?.parentCheckpointId).toBe('3')
   })
 })
