@@ -42,7 +42,7 @@ func works(quick bool) []work {
 		whole.Work = "full clone of it, " + state
 		return []row{shallow, bytes, whole, bytes}
 	}
-	return []work{
+	return append([]work{
 		{name: "list", rows: []row{
 			{Work: "ref listing, tiny repository, 8 connections", Unit: "/s", Beside: backend, Goal: "30 x", Target: 30},
 		}, run: func(b *bench, r []row) error { return b.rates(&r[0], func(history) []byte { return lsRefs() }) }},
@@ -150,5 +150,5 @@ func works(quick bool) []work {
 			{Work: "  time of both", Unit: "s", Less: true},
 			family("  after the parent's purge, three forks cloned and checked"),
 		}, run: func(b *bench, r []row) error { return b.family(r, b.size(500, 50), b.size(1000, 50)) }},
-	}
+	}, checkpointWorks(size)...)
 }
