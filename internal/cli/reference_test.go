@@ -3,6 +3,7 @@ package cli
 import (
 	"flag"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -25,6 +26,27 @@ func TestReference(t *testing.T) {
 		}
 		if string(got) != want {
 			t.Errorf("%s does not say what the program does; run `make generate`", path)
+		}
+	}
+}
+
+// TestHelpOfSettings: help shows the placeholder of a setting beside its flag, and
+// then what it means.
+func TestHelpOfSettings(t *testing.T) {
+	for _, command := range []string{"serve", "usage"} {
+		help := newTerminal(t).must(command, "--help")
+		for _, want := range []string{
+			"--bucket URL ", " keep bytes in this bucket", "--allow-host HOST ", " let webhooks and upstreams reach this HOST,",
+			`(CAIRN_CACHE_SIZE) (default 10GiB)`,
+		} {
+			if !strings.Contains(help, want) {
+				t.Errorf("%s does not say %q", command, want)
+			}
+		}
+		for _, no := range []string{"URL keep", "HOST let", "default []"} {
+			if strings.Contains(help, no) {
+				t.Errorf("%s says %q", command, no)
+			}
 		}
 	}
 }

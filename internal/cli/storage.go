@@ -36,14 +36,33 @@ func settingsInto(flags *pflag.FlagSet, env Env, storageOnly bool) func() (confi
 		default:
 			flags.String(s.Name, s.Default, help)
 		}
-		if f := flags.Lookup(s.Name); s.Value != "" {
-			f.Usage = "`" + s.Value + "` " + f.Usage
+		if f := flags.Lookup(s.Name); s.Repeats {
+			f.Value, f.DefValue = namedList{f.Value, f.Value.(pflag.SliceValue), s.Value}, ""
+		} else if s.Value != "" {
+			f.Value = named{f.Value, s.Value}
 		}
 	}
 	return func() (config.Config, error) {
 		return config.Load(config.Source{Flags: given(flags), Getenv: env.Getenv, Environ: env.Environ, ReadFile: env.ReadFile})
 	}
 }
+
+// named is the value of a flag that help shows as a placeholder; namedList is that of
+// one that may be given more than once.
+type (
+	named struct {
+		pflag.Value
+		placeholder string
+	}
+	namedList struct {
+		pflag.Value
+		pflag.SliceValue
+		placeholder string
+	}
+)
+
+func (n named) Type() string     { return n.placeholder }
+func (n namedList) Type() string { return n.placeholder }
 
 // given returns the flags of the table that are on the command line.
 func given(flags *pflag.FlagSet) map[string]string {

@@ -63,6 +63,25 @@ func TestRefusalsWaitForTheBody(t *testing.T) {
 	}
 }
 
+// TestUnexpectedShapes: a refusal says what is wrong with a body.
+func TestUnexpectedShapes(t *testing.T) {
+	s := newStack(t)
+	s.create("r")
+	for body, want := range map[string]string{
+		`[]`:                "the request body has an unexpected array",
+		`"x"`:               "the request body has an unexpected string",
+		`{"name":7}`:        `the request body has an unexpected number in "name"`,
+		`{"name":"x"} {}`:   "the request body holds more than one JSON value",
+		`{"name":"x"`:       "the request body is not valid JSON",
+		`{"name":"\ud800"}`: "the request body is not valid UTF-8, or escapes half of a character",
+	} {
+		e := s.refused(http.StatusBadRequest, api.Invalid, "POST", repoPath("r", "tags"), s.full("r"), body)
+		if e.Message != want {
+			t.Errorf("%s: %q, want %q", body, e.Message, want)
+		}
+	}
+}
+
 // TestExpectContinue refuses a client before it has sent anything.
 func TestExpectContinue(t *testing.T) {
 	s := newStack(t)

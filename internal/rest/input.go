@@ -225,7 +225,11 @@ func badJSON(err error) error {
 		return told
 	}
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &service.Error{Code: service.Invalid, Message: "the request body has an unexpected " + wrong.Value + " in " + strconv.Quote(wrong.Field), Err: err}
+		message := "the request body has an unexpected " + wrong.Value
+		if wrong.Field != "" {
+			message += " in " + strconv.Quote(wrong.Field)
+		}
+		return &service.Error{Code: service.Invalid, Message: message, Err: err}
 	}
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) {
 		message := "the request body is not valid JSON"
