@@ -136,8 +136,12 @@ func (a *archiver) readLinks() error {
 }
 
 // hold takes the next entry.
-func (a *archiver) hold(path string, e *tree.Entry) error {
-	a.held = append(a.held, item{path, *e})
+func (a *archiver) hold(path string, at *tree.Entry) error {
+	a.held = append(a.held, item{path, *at})
+	e := &a.held[len(a.held)-1].entry
+	if err := a.engine.resolve(a.ctx, a.org, a.of, e); err != nil {
+		return err
+	}
 	if a.bytes += min(e.Content.Size, heldBytes); len(a.held) < heldFiles && a.bytes < heldBytes {
 		return nil
 	}
@@ -151,9 +155,6 @@ func (a *archiver) flush() error {
 	var small []tree.Digest
 	for i := range a.held {
 		e := &a.held[i].entry
-		if err := a.engine.resolve(a.ctx, a.org, a.of, e); err != nil {
-			return err
-		}
 		if e.Type == tree.File && e.Content.Size > 0 && !e.Content.Chunked {
 			small = append(small, e.Content.Digest)
 		}

@@ -17,18 +17,15 @@ import (
 var emptySum = tree.Sum(nil)
 
 // blobUpload is the upload of a thread that keeps blobs which are put one by one,
-// where none is named. It ends with its time.
-func blobUpload(thread string) string {
-	d := tree.Sum([]byte("blobs of thread " + thread))
-	return "blobs-" + d.String()[:32]
-}
+// where none is named: no client can choose it. It ends with its time.
+const blobUpload = "blobs put one by one"
 
 // PutBlob stores the bytes with a SHA-256, for a thread or, with AllThreads, for
 // callers that see every thread. Other bytes are refused with InvalidObject. upload
 // "" is one of the thread's own.
 func (e *Engine) PutBlob(ctx context.Context, c Caller, thread, upload string, sum tree.Digest, r io.Reader) (size int64, err error) {
 	if upload == "" {
-		upload = blobUpload(thread)
+		upload = blobUpload
 	}
 	up, err := e.begin(ctx, c.Org, thread, upload)
 	if err != nil {
@@ -144,6 +141,7 @@ func (e *Engine) receipts(ctx context.Context, org meta.OrgID, thread string, up
 	return all, nil
 }
 
+// has reports whether one of the uploads has received an object.
 func (r receipts) has(ctx context.Context, d tree.Digest) (bool, error) {
 	for _, one := range r {
 		if ok, err := one.Has(ctx, d); ok || err != nil {
@@ -161,26 +159,17 @@ func (e *Engine) FindBlob(ctx context.Context, c Caller, thread, upload string, 
 	if sum == emptySum {
 		return Blob{}, nil
 	}
-	found, err := e.blobs(ctx, c.Org, []tree.Digest{sum})
-	if err != nil {
-		return Blob{}, err
+	sums := []tree.Digest{sum}
+	var found map[tree.Digest]Blob
+	var err error
+	if thread == AllThreads {
+		found, err = e.blobs(ctx, c.Org, sums)
+	} else {
+		found, err = e.threadBlobs(ctx, c.Org, thread, upload, sums)
 	}
 	b, ok := found[sum]
-	if !ok {
-		return Blob{}, none
-	}
-	if thread != AllThreads {
-		k, err := e.known(ctx, c.Org, thread)
-		if err != nil {
-			return Blob{}, err
-		}
-		r, err := e.receipts(ctx, c.Org, thread, upload, blobUpload(thread))
-		if err != nil {
-			return Blob{}, err
-		}
-		if ok, err := k.names(ctx, r, sum, b.Content); err != nil || !ok {
-			return Blob{}, errors.Join(err, none)
-		}
+	if err != nil || !ok {
+		return Blob{}, errors.Join(err, none)
 	}
 	if b.Size < 0 {
 		data, err := tree.FetchOne(ctx, e.cfg.Content.Source(c.Org), sum)
@@ -193,10 +182,79 @@ func (e *Engine) FindBlob(ctx context.Context, c Caller, thread, upload string, 
 	return b, nil
 }
 
-// names reports whether a thread may name a blob.
-func (k *known) names(ctx context.Context, r receipts, sum tree.Digest, c tree.Content) (bool, error) {
-	if k.has(bytesKey(sum)) {
+func (e *Engine) threadBlobs(ctx context.Context, org meta.OrgID, thread, upload string, sums []tree.Digest) (map[tree.Digest]Blob, error) {
+	k, err := e.known(ctx, org, thread)
+	if err != nil {
+		return nil, err
+	}
+	r, err := e.receipts(ctx, org, thread, upload, blobUpload)
+	if err != nil {
+		return nil, err
+	}
+	return e.nameable(ctx, org, k, r, sums)
+}
+
+// nameable is blobs for a thread: it finds those that the thread knows or r has. What
+// others have is looked for as little as what nobody has.
+func (e *Engine) nameable(ctx context.Context, org meta.OrgID, k *known, r receipts, sums []tree.Digest) (map[tree.Digest]Blob, error) {
+	var whole []tree.Digest
+	var rest [][32]byte
+	for _, sum := range sums {
+		switch ok, err := k.allows(ctx, r, sum); {
+		case err != nil:
+			return nil, err
+		case ok:
+			whole = append(whole, sum)
+		default:
+			rest = append(rest, sum)
+		}
+	}
+	// Of a large blob that was put just now only the objects are known.
+	large, err := e.cfg.Meta.LargeBlobs(ctx, org, rest)
+	if err != nil {
+		return nil, fmt.Errorf("find large blobs: %w", err)
+	}
+	for _, l := range large {
+		ok, err := e.hasParts(ctx, org, k, r, l.Recipe)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			whole = append(whole, l.Sum)
+		}
+	}
+	return e.blobs(ctx, org, whole)
+}
+
+// allows reports whether a thread may name the bytes of an object.
+func (k *known) allows(ctx context.Context, r receipts, d tree.Digest) (bool, error) {
+	if k.has(bytesKey(d)) {
 		return true, nil
 	}
-	return r.has(ctx, c.Digest)
+	return r.has(ctx, d)
+}
+
+// hasParts reports whether a thread may name a recipe and each chunk that it names.
+// Whoever knows the digests of the chunks can make the recipe, without having them.
+func (e *Engine) hasParts(ctx context.Context, org meta.OrgID, k *known, r receipts, recipe tree.Digest) (bool, error) {
+	if ok, err := k.allows(ctx, r, recipe); err != nil || !ok {
+		return false, err
+	}
+	b, err := tree.FetchOne(ctx, e.cfg.Content.Source(org), recipe)
+	if _, gone := errors.AsType[*tree.MissingError](err); gone {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	parts, err := tree.DecodeRecipe(b)
+	if err != nil {
+		return false, err
+	}
+	for i := range parts {
+		if ok, err := k.allows(ctx, r, parts[i].Digest); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
 }

@@ -258,12 +258,14 @@ func (e *Engine) lookupItem(ctx context.Context, org meta.OrgID, c *Checkpoint, 
 	return &list[i].entry, e.resolve(ctx, org, c, &list[i].entry)
 }
 
-// resolve finds what the content of a manifest's file is made of.
+// resolve finds what the content of a manifest's file is made of. Its size is that of
+// the bytes, whatever the manifest says.
 func (e *Engine) resolve(ctx context.Context, org meta.OrgID, c *Checkpoint, entry *tree.Entry) error {
-	if c.Kind != Manifest || entry.Type != tree.File || entry.Content.Size == 0 {
-		if entry.Content.Size == 0 {
-			entry.Content = tree.Content{}
-		}
+	if c.Kind != Manifest || entry.Type != tree.File {
+		return nil
+	}
+	if entry.Content.Sum == emptySum {
+		entry.Content = tree.Content{}
 		return nil
 	}
 	if c.External {
@@ -277,11 +279,17 @@ func (e *Engine) resolve(ctx context.Context, org meta.OrgID, c *Checkpoint, ent
 	if !ok {
 		return fmt.Errorf("blob %s of checkpoint %q is missing: %w", entry.Content.Sum, c.ID, meta.ErrCorrupt)
 	}
-	size := entry.Content.Size
-	if entry.Content = b.Content; !b.Content.Chunked {
-		entry.Content.Size = size
+	if entry.Content = b.Content; b.Content.Chunked {
+		return nil
 	}
-	return nil
+	length, err := e.cfg.Content.Lengths(ctx, org, []tree.Digest{b.Content.Digest})
+	if err == nil && length[0] < 0 {
+		err = fmt.Errorf("blob %s of checkpoint %q is missing: %w", entry.Content.Sum, c.ID, meta.ErrCorrupt)
+	}
+	if err == nil {
+		entry.Content.Size = uint64(length[0])
+	}
+	return err
 }
 
 // Diff calls fn for what differs from a checkpoint, nil for nothing, to another one

@@ -12,7 +12,7 @@ type Fork struct {
 	// Source is the checkpoint, SourceThread the thread that it is expected in; "" for
 	// any that MaySee allows.
 	Source, SourceThread string
-	MaySee               func(thread string) bool
+	MaySee               func(thread string) (bool, error)
 	Thread               string // to begin
 	ID                   string // of its first checkpoint; "" makes one
 	Created              *float64
@@ -46,10 +46,14 @@ func (e *Engine) Fork(ctx context.Context, c Caller, f Fork) (Checkpoint, error)
 		return Checkpoint{}, &Error{Code: ForkSourceMismatch, What: "a thread cannot be forked into itself"}
 	}
 	source, err := e.Checkpoint(ctx, c.Org, f.Source)
-	if is(err, MissingCheckpoint) || err == nil && !f.MaySee(source.Thread) {
-		return Checkpoint{}, &Error{Code: ForkSourceNotFound}
+	allowed := false
+	if err == nil {
+		allowed, err = f.MaySee(source.Thread)
 	}
-	if err != nil {
+	switch {
+	case is(err, MissingCheckpoint), err == nil && !allowed:
+		return Checkpoint{}, &Error{Code: ForkSourceNotFound}
+	case err != nil:
 		return Checkpoint{}, err
 	}
 	if source.Thread == f.Thread {

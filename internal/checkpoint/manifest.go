@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -251,7 +252,7 @@ func (m *manifest) readEntry(i int, kind string, fields map[string]json.RawMessa
 		}
 		distinct[k] = true
 		m.stats.Files++
-		m.stats.Bytes += size
+		m.stats.Bytes = min(m.stats.Bytes+size, math.MaxInt64)
 		return nil
 	}
 	return refuse(InvalidEntry, "entry %d of files is of an unknown kind", i)

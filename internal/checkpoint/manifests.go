@@ -133,32 +133,24 @@ func (e *Engine) verifyBlobs(ctx context.Context, c Caller, n *NewManifest, m *m
 	for _, k := range m.keys {
 		sums = append(sums, k.Sum)
 	}
-	found, err := e.blobs(ctx, c.Org, sums)
-	if err != nil {
+	var found map[tree.Digest]Blob
+	r, err := e.receipts(ctx, c.Org, n.Thread, n.Upload, blobUpload)
+	switch {
+	case err != nil:
 		return err
-	}
-	r, err := e.receipts(ctx, c.Org, n.Thread, n.Upload, blobUpload(n.Thread))
-	if err != nil {
-		return err
-	}
-	if c.AllThreads {
+	case c.AllThreads:
 		// Whoever may see every thread may name what any of them has.
-		for _, b := range found {
-			v.blob(b)
-		}
-		r = nil
+		found, err = e.blobs(ctx, c.Org, sums)
+	default:
+		found, err = e.nameable(ctx, c.Org, v.known, r, sums)
+	}
+	if err != nil {
+		return err
 	}
 	for _, sum := range sums {
-		b, ok := found[sum]
-		if ok && !c.AllThreads && sum != emptySum {
-			if ok, err = v.known.names(ctx, r, sum, b.Content); err != nil {
-				return err
-			}
-		}
-		switch {
-		case ok:
+		if b, ok := found[sum]; ok {
 			v.blob(b)
-		case len(v.missing) < maxMissing:
+		} else if len(v.missing) < maxMissing {
 			v.missing[sum] = true
 		}
 	}

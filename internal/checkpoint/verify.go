@@ -17,6 +17,8 @@ const (
 	fetchBatch = 256
 	// maxMissing is how many missing objects are told at most.
 	maxMissing = 10_000
+	// sizeBatch is how many chunks are looked up at once.
+	sizeBatch = 4096
 	// maxEntries bounds what a checkpoint may say that it holds.
 	maxEntries = 1 << 28
 )
@@ -26,6 +28,7 @@ const (
 // know. Without known and received everything is walked, and nothing is refused.
 type verifier struct {
 	org      meta.OrgID
+	content  *content.Store
 	src      tree.Source
 	known    *known
 	received *content.Received
@@ -35,6 +38,13 @@ type verifier struct {
 	fresh   []freshKey   // what the thread will know
 	missing map[tree.Digest]bool
 	todo    []node
+	sizes   []chunkSize // that are to be compared with what is stored
+}
+
+// chunkSize is how long a chunk is by what names it.
+type chunkSize struct {
+	digest tree.Digest
+	bytes  uint64
 }
 
 // freshKey is a key that is new to the thread, with the bytes that it stands for.
@@ -60,14 +70,15 @@ func (n *node) role() key {
 	case n.kind == tree.Recipe:
 		return roleKey(n.kind, n.digest, n.content.Size)
 	case n.page:
-		return roleKey(n.kind, n.digest, n.summary, n.first, n.next)
+		return roleKey(n.kind, n.digest, n.summary, uint64(n.depth), n.first, n.next)
 	}
-	return roleKey(n.kind, n.digest, n.summary)
+	// What is known at a depth may reach too deep from another one.
+	return roleKey(n.kind, n.digest, n.summary, uint64(n.depth))
 }
 
 func (e *Engine) newVerifier(org meta.OrgID, k *known, received *content.Received) *verifier {
 	return &verifier{
-		org: org, src: e.cfg.Content.Source(org), known: k, received: received,
+		org: org, content: e.cfg.Content, src: e.cfg.Content.Source(org), known: k, received: received,
 		walked: make(map[key]bool), missing: make(map[tree.Digest]bool),
 	}
 }
@@ -125,10 +136,39 @@ func (v *verifier) file(ctx context.Context, c tree.Content) error {
 
 func (v *verifier) chunk(ctx context.Context, d tree.Digest, size uint64) error {
 	ok, err := v.allowed(ctx, d)
-	if ok {
-		v.learn(d, size)
+	if !ok || err != nil {
+		return err
 	}
-	return err
+	v.learn(d, size)
+	if v.known == nil {
+		return nil // it was compared when it was appended
+	}
+	if v.sizes = append(v.sizes, chunkSize{d, size}); len(v.sizes) < sizeBatch {
+		return nil
+	}
+	return v.compareSizes(ctx)
+}
+
+// compareSizes refuses chunks that are longer or shorter than what names them says.
+func (v *verifier) compareSizes(ctx context.Context) error {
+	digests := make([]tree.Digest, len(v.sizes))
+	for i := range v.sizes {
+		digests[i] = v.sizes[i].digest
+	}
+	stored, err := v.content.Lengths(ctx, v.org, digests)
+	if err != nil {
+		return err
+	}
+	for i, c := range v.sizes {
+		switch {
+		case stored[i] < 0 && len(v.missing) < maxMissing:
+			v.missing[c.digest] = true
+		case stored[i] >= 0 && uint64(stored[i]) != c.bytes:
+			return fmt.Errorf("chunk %s has %d bytes and what names it says %d: %w", c.digest, stored[i], c.bytes, tree.ErrInvalid)
+		}
+	}
+	v.sizes = v.sizes[:0]
+	return nil
 }
 
 // root verifies a root object and returns what it holds. Objects that are missing
@@ -152,10 +192,15 @@ func (v *verifier) root(ctx context.Context, d tree.Digest) (tree.Summary, error
 	}
 	v.learn(d, uint64(len(b)))
 	for i := range t.Roots {
+		total = total.Plus(t.Roots[i].Counts())
+	}
+	if total.Entries > maxEntries || total.Bytes > math.MaxInt64 {
+		return total, refuse(InvalidEntry, "the checkpoint says that it holds %d entries of %d bytes, more than can be", total.Entries, total.Bytes)
+	}
+	for i := range t.Roots {
 		if err := v.entry(ctx, &t.Roots[i], 0); err != nil {
 			return total, err
 		}
-		total = sum(total, t.Roots[i].Counts())
 	}
 	if err := v.file(ctx, t.Links); err != nil {
 		return total, err
@@ -165,9 +210,6 @@ func (v *verifier) root(ctx context.Context, d tree.Digest) (tree.Summary, error
 	}
 	if len(v.missing) > 0 {
 		return total, v.refuse()
-	}
-	if total.Entries > maxEntries || total.Bytes > math.MaxInt64 {
-		return total, refuse(InvalidEntry, "the checkpoint says that it holds %d entries of %d bytes, more than can be", total.Entries, total.Bytes)
 	}
 	return total, v.links(ctx, t.Links)
 }
@@ -244,7 +286,7 @@ func (v *verifier) walk(ctx context.Context) error {
 			return v.unread(err)
 		}
 	}
-	return nil
+	return v.compareSizes(ctx)
 }
 
 // expand checks an object and notes what it names.
@@ -270,7 +312,7 @@ func (v *verifier) expand(ctx context.Context, n *node, b []byte) error {
 	}
 	var total tree.Summary
 	for i := range entries {
-		total = sum(total, entries[i].Counts())
+		total = total.Plus(entries[i].Counts())
 		if err := v.entry(ctx, &entries[i], n.depth+1); err != nil {
 			return err
 		}
@@ -291,7 +333,7 @@ func (v *verifier) index(ctx context.Context, n *node, b []byte) error {
 	}
 	var total tree.Summary
 	for i, p := range pages {
-		total = sum(total, p.Summary)
+		total = total.Plus(p.Summary)
 		page := node{kind: tree.Dir, digest: p.Digest, summary: p.Summary, page: true, first: p.First, depth: n.depth}
 		if i+1 < len(pages) {
 			page.next = pages[i+1].First
@@ -304,17 +346,6 @@ func (v *verifier) index(ctx context.Context, n *node, b []byte) error {
 		return fmt.Errorf("a directory whose pages have other counts than its entry says: %w", tree.ErrInvalid)
 	}
 	return nil
-}
-
-// sum adds and stays at the largest value where hostile counts would wrap.
-func sum(a, b tree.Summary) tree.Summary {
-	add := func(x, y uint64) uint64 {
-		if x > math.MaxUint64-y {
-			return math.MaxUint64
-		}
-		return x + y
-	}
-	return tree.Summary{Entries: add(a.Entries, b.Entries), Files: add(a.Files, b.Files), Bytes: add(a.Bytes, b.Bytes)}
 }
 
 // refuse says what is missing, in order.

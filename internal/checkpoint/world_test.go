@@ -325,7 +325,7 @@ func history(t *testing.T, seed uint64, steps int) {
 			points[done.Checkpoint.ID] = clone(f)
 		case k == 5 && len(points) > 0:
 			id, name := ids()[r.IntN(len(points))], fmt.Sprint("t", step+1)
-			root, err := w.Fork(w.ctx, w.caller(), Fork{Source: id, MaySee: func(string) bool { return true }, Thread: name})
+			root, err := w.Fork(w.ctx, w.caller(), Fork{Source: id, MaySee: func(string) (bool, error) { return true, nil }, Thread: name})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -144,6 +144,38 @@ func (s *Store) Generation(ctx context.Context, org meta.OrgID) (int64, error) {
 	return v.Generation, nil
 }
 
+// Lengths returns how long the objects are, in the order of digests, and -1 for those
+// that Missing would return.
+func (s *Store) Lengths(ctx context.Context, org meta.OrgID, digests []tree.Digest) ([]int64, error) {
+	list := make([]int64, len(digests))
+	if len(digests) == 0 {
+		return list, nil
+	}
+	ctx, done, err := s.cfg.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for n := 0; ; n++ {
+		v, err := s.view(ctx, org)
+		for i := 0; i < len(digests) && err == nil; i++ {
+			list[i] = -1
+			err = v.find(ctx, digests[i], func(l *location) bool {
+				if l.state == meta.ContentLive {
+					list[i] = int64(l.raw)
+				}
+				return list[i] < 0
+			})
+		}
+		if err == nil {
+			return list, nil
+		}
+		if n == maxRefresh || !s.stale(org, err) {
+			return nil, err
+		}
+	}
+}
+
 // Missing returns those of digests that the org does not have, or which are in
 // condemned or damaged packs only, as of a generation: a Change that names the
 // others must require that it is still the same. It returns them in order.

@@ -119,7 +119,10 @@ func (c *call) blobThread(named string) (string, error) {
 	if named == "" {
 		return checkpoint.AllThreads, nil
 	}
-	return named, service.ThreadError(checkpoint.CheckThread(named))
+	if err := checkpoint.CheckThread(named); err != nil {
+		return "", service.ThreadError(err)
+	}
+	return named, c.Service.Enter(c.ctx, c.access, named)
 }
 
 func (c *call) getBlob(q api.Blob) error {

@@ -22,7 +22,7 @@ func (s *Service) OpenThread(ctx context.Context, token, thread string, scopes .
 	if err != nil {
 		return nil, err
 	}
-	return a, s.enter(ctx, a, thread)
+	return a, s.Enter(ctx, a, thread)
 }
 
 // OpenThreads authorises a request to whatever the token covers.
@@ -35,8 +35,8 @@ func (s *Service) OpenThreads(ctx context.Context, token string, scopes ...auth.
 	return a, a.require(scopes)
 }
 
-// enter narrows an Access to one thread.
-func (s *Service) enter(ctx context.Context, a *Access, thread string) error {
+// Enter narrows an Access to one thread, which the token has to cover.
+func (s *Service) Enter(ctx context.Context, a *Access, thread string) error {
 	if !a.Principal.CoversThread(thread) {
 		return Refuse(Code(checkpoint.ThreadMissing), "thread not found")
 	}
@@ -88,8 +88,8 @@ func (s *Service) Checkpoint(ctx context.Context, a *Access, id string) (checkpo
 // MayFork authorises the fork of a checkpoint into a thread and returns of which
 // threads the checkpoint may be: those that the token covers or, if there is one,
 // a further token of the same org.
-func (s *Service) MayFork(ctx context.Context, a *Access, thread, source string) (func(thread string) bool, error) {
-	if err := s.enter(ctx, a, thread); err != nil {
+func (s *Service) MayFork(ctx context.Context, a *Access, thread, source string) (func(thread string) (bool, error), error) {
+	if err := s.Enter(ctx, a, thread); err != nil {
 		return nil, err
 	}
 	from := a
@@ -99,8 +99,11 @@ func (s *Service) MayFork(ctx context.Context, a *Access, thread, source string)
 			return nil, err
 		}
 	}
-	return func(thread string) bool {
-		return from.Org.ID == a.Org.ID && from.Principal.Allows(auth.CheckpointRead) && from.Principal.CoversThread(thread)
+	return func(thread string) (bool, error) {
+		if from.Org.ID != a.Org.ID || !from.Principal.Allows(auth.CheckpointRead) || !from.Principal.CoversThread(thread) {
+			return false, nil
+		}
+		return true, s.checkFloor(ctx, from, thread)
 	}, nil
 }
 

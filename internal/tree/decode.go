@@ -366,11 +366,11 @@ func DecodeRoot(b []byte) (*Tree, error) {
 // DecodeLinks decodes a table of hard links. Every path is in one group.
 func DecodeLinks(b []byte) ([][]string, error) {
 	r := open(b, MaxLinks, magicLinks)
-	n := r.count(MaxLinks, 5, "the number of groups")
+	n := r.count(maxLinked/2, 5, "the number of groups")
 	seen := map[string]bool{}
 	groups := make([][]string, 0, n)
 	for i := range n {
-		m := r.count(MaxLinks, 2, "the number of paths")
+		m := r.count(maxLinked-len(seen), 2, "the number of paths")
 		if m < 2 {
 			r.fail("a group of %d paths", m)
 		}

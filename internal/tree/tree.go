@@ -63,6 +63,7 @@ const (
 	MaxName      = 255      // bytes of a name
 	MaxTarget    = 4095     // bytes of a link target
 	MaxXattrs    = 256 << 10
+	maxLinked    = 1 << 20 // paths in a table of hard links
 	MaxRedacted  = 1 << 16 // redacted ranges of an entry
 	MaxHoles     = 1024    // holes of a file
 	MaxDepth     = 2048    // directories between a root and an entry
