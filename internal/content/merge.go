@@ -20,7 +20,7 @@ type merged struct {
 // mergeTables stores one index file with the records of some tables. Nothing names
 // it yet but its upload row.
 func (s *Store) mergeTables(ctx context.Context, from []merged) (*meta.ContentIndex, error) {
-	var ids []meta.ContentID
+	ids := []meta.ContentID{} // nil would make a list of digests
 	for _, m := range from {
 		for _, id := range m.ids {
 			if !m.dead[id] {

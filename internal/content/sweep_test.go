@@ -275,6 +275,26 @@ func TestCondemnedIsRescued(t *testing.T) {
 	w.sound(h)
 }
 
+// TestIndexOfNothing puts an index file together whose packs have all gone.
+func TestIndexOfNothing(t *testing.T) {
+	w := newWorldOn(t, mem.New(), Config{InlineLimit: 1})
+	w.put("u", chunkOf(text(1, 500)))
+	rows, err := w.rows(w.ctx, w.org)
+	if err = errors.Join(err, w.indexAll(rows)); err != nil {
+		t.Fatal(err)
+	}
+	pack := meta.ContentPackState{ID: w.packs()[0].ID, From: meta.ContentLive}
+	if err := w.apply(w.ctx, w.org, &meta.ContentChange{RemovePacks: []meta.ContentPackState{pack}}); err != nil {
+		t.Fatal(err)
+	}
+	if tidied, err := w.Tidy(w.ctx, w.org); err != nil || tidied.Indexes != 1 {
+		t.Fatalf("%+v, %v", tidied, err)
+	}
+	w.put("v", chunkOf(text(2, 500)))
+	w.check(chunkOf(text(2, 500)))
+	w.sound(&heads{})
+}
+
 // soak lets writers, readers and sweeps run beside each other for a while.
 func soak(t *testing.T, w *world, h *heads, blobs *deletions, d time.Duration) {
 	seed := testkit.Seed(t)
