@@ -40,7 +40,7 @@ var (
 	// ErrEnded says that an Upload was used after an error, or after Close.
 	ErrEnded = errors.New("the upload has ended")
 	// ErrAgain says that what was received cannot be kept, because the process had
-	// lost its lease. Sending it again helps.
+	// lost its lease, or sweeps came in between all the time. Sending it again helps.
 	ErrAgain = errors.New("the upload was interrupted, send it again")
 )
 

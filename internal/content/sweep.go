@@ -76,19 +76,11 @@ func (s *Store) Sweep(ctx context.Context, org meta.OrgID, roots Roots) (res Swe
 	if err := m.dropUnreadable(ctx, &res); err != nil {
 		return res, err
 	}
-	for _, p := range wasteful(packs) {
-		ok, err := m.condemn(ctx, p)
-		if err != nil {
-			return res, err
-		}
-		if ok {
-			res.Condemned++
-		}
-	}
+	res.Condemned, err = m.condemnAll(ctx, wasteful(packs))
 	if res.Condemned > 0 {
 		s.wake(org)
 	}
-	return res, nil
+	return res, err
 }
 
 // Survey says what a sweep would find, and changes nothing. Packs that it would
@@ -194,23 +186,63 @@ func wasteful(packs []usage) []*usage {
 	return list
 }
 
-// condemn copies what is alive in a pack and condemns it. It reports false when the
-// pack is not as it was.
-func (m *marker) condemn(ctx context.Context, u *usage) (bool, error) {
-	p := &packer{store: m.store}
-	defer p.abort(ctx)
-	if u.live > 0 {
-		row, ok, err := m.store.row(ctx, m.view.org, u.id)
-		if !ok || err != nil {
-			return false, err
+// condemnGroup is how many packs are condemned in one Change, so that the generation
+// rises seldom.
+const condemnGroup = 64
+
+// condemnAll condemns packs, those of a group one by one if one of it is not as it
+// was. It returns how many.
+func (m *marker) condemnAll(ctx context.Context, packs []*usage) (n int, err error) {
+	for group := range slices.Chunk(packs, condemnGroup) {
+		done, err := m.condemn(ctx, group)
+		if done == 0 && err == nil && len(group) > 1 {
+			for i := range group {
+				one, err := m.condemn(ctx, group[i:i+1])
+				if err != nil {
+					return n, err
+				}
+				done += one
+			}
 		}
-		if ok, err := m.rescue(ctx, p, row); !ok || err != nil {
-			return false, err
+		if n += done; err != nil {
+			return n, err
 		}
 	}
-	return m.store.replace(ctx, m.view.org, p, meta.ContentChange{
-		SetPacks: []meta.ContentPackState{{ID: u.id, From: meta.ContentLive, To: meta.ContentCondemned}},
-	})
+	return n, nil
+}
+
+// condemn copies what is alive in packs and condemns them, all or none of those that
+// can be read, and returns how many.
+func (m *marker) condemn(ctx context.Context, packs []*usage) (int, error) {
+	p := &packer{store: m.store}
+	defer p.abort(ctx)
+	c := meta.ContentChange{}
+	for _, u := range packs {
+		if u.live > 0 {
+			row, ok, err := m.store.row(ctx, m.view.org, u.id)
+			if err != nil {
+				return 0, err
+			}
+			if !ok {
+				continue
+			}
+			if ok, err = m.rescue(ctx, p, row); err != nil {
+				return 0, err
+			}
+			if !ok {
+				continue
+			}
+		}
+		c.SetPacks = append(c.SetPacks, meta.ContentPackState{ID: u.id, From: meta.ContentLive, To: meta.ContentCondemned})
+	}
+	if len(c.SetPacks) == 0 {
+		return 0, nil
+	}
+	ok, err := m.store.replace(ctx, m.view.org, p, c)
+	if !ok || err != nil {
+		return 0, err
+	}
+	return len(c.SetPacks), nil
 }
 
 // rescue copies the objects of a pack that are alive there. It reports false when

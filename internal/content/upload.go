@@ -17,6 +17,9 @@ const (
 	// flushObjects is after how many objects an upload is flushed by itself, so that
 	// its memory is bounded.
 	flushObjects = 1 << 18
+	// maxPublish bounds how often a flush looks again for what it dropped, because
+	// something was condemned meanwhile.
+	maxPublish = 50
 )
 
 // Stored counts what an upload has received since its last Flush.
@@ -365,7 +368,7 @@ func (u *Upload) publish(ctx context.Context) error {
 		return err
 	}
 	write := &meta.ContentUploadWrite{ID: u.id, Thread: u.thread, Lease: u.store.cfg.UploadLease, AddList: list, Replaces: replaces}
-	for range maxRefresh {
+	for range maxPublish {
 		c := &meta.ContentChange{PutUpload: write, AddPacks: u.packer.finished}
 		if u.dropped() {
 			c.Generation = &u.view.generation
@@ -385,7 +388,7 @@ func (u *Upload) publish(ctx context.Context) error {
 		return nil
 	case refused(err, meta.ConflictUploadThread):
 		err = ErrUpload
-	case refused(err, meta.ConflictUpload):
+	case refused(err, meta.ConflictUpload, meta.ConflictGeneration):
 		err = ErrAgain
 	case refused(err):
 	default:
