@@ -9,6 +9,8 @@ type Usage struct {
 	Packs   int64 `json:"packs"`
 	// SharedBytes are, for a fork, those of packs that another repository made.
 	SharedBytes int64 `json:"shared_bytes"`
+	// CheckpointBytes are those among Bytes that keep checkpoints; 0 for a repository.
+	CheckpointBytes int64 `json:"checkpoint_bytes"`
 	// GarbageBytes are those among Bytes that nothing reaches and that are kept for
 	// a while.
 	GarbageBytes int64 `json:"garbage_bytes"`

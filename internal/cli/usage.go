@@ -64,7 +64,7 @@ func eachUsage(c *cobra.Command, st *server.Storage, env Env, org, repo string, 
 			limits = service.RepoLimit(o, r)
 		}
 		return do(usageRow{o.Name, r.Name, api.Usage{
-			Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes,
+			Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes, CheckpointBytes: u.CheckpointBytes,
 			ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
 			Repositories: u.Repos, DeletedRepositories: u.DeletedRepos, LimitRepositories: limits.Repos,
 			Refs:   api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
@@ -111,8 +111,8 @@ func printUsage(env Env, u usageRow) error {
 		}
 		return fmt.Sprintf("limit %d", n)
 	}
-	_, err := fmt.Fprintf(env.Stdout, "%s: %d bytes (%s), %d reserved, %d shared, %d garbage; %d objects in %d packs; %d repositories (%s), %d deleted; %d branches, %d tags, %d ephemeral, %d other refs; %d events, %d idempotency keys\n",
-		name, u.Bytes, limit(u.LimitBytes), u.ReservedBytes, u.SharedBytes, u.GarbageBytes, u.Objects, u.Packs,
+	_, err := fmt.Fprintf(env.Stdout, "%s: %d bytes (%s), %d of checkpoints, %d reserved, %d shared, %d garbage; %d objects in %d packs; %d repositories (%s), %d deleted; %d branches, %d tags, %d ephemeral, %d other refs; %d events, %d idempotency keys\n",
+		name, u.Bytes, limit(u.LimitBytes), u.CheckpointBytes, u.ReservedBytes, u.SharedBytes, u.GarbageBytes, u.Objects, u.Packs,
 		u.Repositories, limit(u.LimitRepositories), u.DeletedRepositories,
 		u.Refs.Branches, u.Refs.Tags, u.Refs.Ephemeral, u.Refs.Other, u.Events, u.IdempotencyKeys)
 	return err

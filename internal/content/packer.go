@@ -173,10 +173,21 @@ func (s *Store) apply(ctx context.Context, org meta.OrgID, c *meta.ContentChange
 	if err != nil {
 		return fmt.Errorf("change stored objects: %w", err)
 	}
+	if q := verdict.Conflict; q != nil && q.Kind == meta.ConflictQuota {
+		return &QuotaError{*q.Quota}
+	}
 	if verdict.Conflict != nil {
 		return &refusal{verdict.Conflict.Kind}
 	}
 	return nil
+}
+
+// QuotaError refuses what the limit of the org has no room for.
+type QuotaError struct{ meta.QuotaConflict }
+
+func (e *QuotaError) Error() string {
+	return fmt.Sprintf("%d bytes are needed, and of %d there are %d used and %d reserved: delete something or raise the limit",
+		e.Needed, e.Limit, e.Used, e.Reserved)
 }
 
 // refusal is a Change that was not applied.

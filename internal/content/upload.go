@@ -390,13 +390,18 @@ func (u *Upload) publish(ctx context.Context) error {
 		err = ErrUpload
 	case refused(err, meta.ConflictUpload, meta.ConflictGeneration):
 		err = ErrAgain
-	case refused(err):
+	case refused(err), full(err):
 	default:
 		u.packer.finished = nil // whether they are named is unknown: they stay
 		return err
 	}
 	u.store.drop(u.ctx, list.Key)
 	return err
+}
+
+func full(err error) bool {
+	var e *QuotaError
+	return errors.As(err, &e)
 }
 
 // dropped reports whether something was not stored because the org had it.

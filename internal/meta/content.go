@@ -103,7 +103,8 @@ type ContentChange struct {
 	ExpireUploads bool
 
 	// AddPacks adds live packs. As with Change.AddPack, uploads of their keys end,
-	// and ConflictUpload says that there is none.
+	// and ConflictUpload says that there is none. Their bytes count for the org: with
+	// PutUpload, ConflictQuota refuses those that its limit has no room for.
 	AddPacks []ContentPackWrite
 	// SetPacks gives packs another state, RemovePacks removes them and retires
 	// their keys; ConflictContent when one is not in the state From. Setting a

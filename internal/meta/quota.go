@@ -7,8 +7,8 @@ import (
 
 // OrgQuota are the limits of an org; 0 is none.
 type OrgQuota struct {
-	// Bytes bounds those of all its packs. A pack counts once, however many
-	// repositories list it, until nothing lists it any more.
+	// Bytes bounds those of all its packs, those of checkpoint objects too. A pack
+	// counts once, however many repositories list it, until nothing lists it any more.
 	Bytes int64
 	// RepoBytes bounds those of each repository that has no limit of its own.
 	RepoBytes int64
@@ -64,6 +64,9 @@ type Usage struct {
 	// SharedBytes are, for a repository, those of packs that it lists and
 	// another one made.
 	SharedBytes int64
+	// CheckpointBytes are those of packs of checkpoint objects among Bytes; 0 for a
+	// repository.
+	CheckpointBytes int64
 	// GarbageBytes are those of garbage packs among Bytes.
 	GarbageBytes int64
 	// Reserved is what requests under way have reserved.

@@ -10,7 +10,7 @@ import (
 func (c *call) getUsage(api.None) (api.Usage, error) {
 	u, limits, err := c.Service.Usage(c.ctx, c.access)
 	return api.Usage{
-		Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes,
+		Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes, CheckpointBytes: u.CheckpointBytes,
 		ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
 		Repositories: u.Repos, DeletedRepositories: u.DeletedRepos, LimitRepositories: limits.Repos,
 		Refs:   api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},

@@ -148,6 +148,9 @@ func ThreadError(err error) error {
 		}
 		return err
 	}
+	if full, ok := errors.AsType[*content.QuotaError](err); ok {
+		return &repo.QuotaError{QuotaConflict: full.QuotaConflict}
+	}
 	switch {
 	case errors.Is(err, content.ErrUpload):
 		return &Error{Code: AlreadyExists, Message: "the upload is another one's: take another id at random", Err: err}

@@ -319,3 +319,31 @@ func testContentRace(t *testing.T, open Open) {
 		}
 	}
 }
+
+// testContentQuota has the packs of checkpoint objects count for the limit of an org.
+func testContentQuota(t *testing.T, open Open) {
+	f := setUp(t, open)
+	used := func() int64 { return must(f.Usage(f.ctx, f.org, 0))(t).Bytes }
+	f.content(meta.ContentChange{AddPacks: []meta.ContentPackWrite{f.contentPack(3, "")}})
+	f.apply(meta.Change{SetQuota: &meta.OrgQuota{Bytes: 1000, RepoBytes: 1}})
+	upload := &meta.ContentUploadWrite{ID: "u", Thread: "t", Lease: time.Hour}
+	refused := f.refuse(meta.Change{Content: &meta.ContentChange{PutUpload: upload, AddPacks: []meta.ContentPackWrite{f.contentPack(8, "")}}}, meta.ConflictQuota)
+	if q := refused.Quota; q == nil || *q != (meta.QuotaConflict{Limit: 1000, Used: 300, Needed: 800}) {
+		t.Errorf("quota %+v", q)
+	}
+	f.content(meta.ContentChange{PutUpload: upload, AddPacks: []meta.ContentPackWrite{f.contentPack(7, "")}})
+	if u := must(f.Usage(f.ctx, f.org, 0))(t); u.Bytes != 1000 || u.CheckpointBytes != 1000 || u.Packs != 2 || u.Objects != 10 {
+		t.Errorf("usage %+v", u)
+	}
+	// What the background moves may go over the limit; what it removes counts no more.
+	f.content(meta.ContentChange{Moved: true, AddPacks: []meta.ContentPackWrite{f.contentPack(9, ""), f.contentPack(4, "")},
+		RemovePacks: []meta.ContentPackState{{ID: contentID(7), From: meta.ContentLive}}})
+	if n := used(); n != 1600 {
+		t.Errorf("%d bytes are used", n)
+	}
+	f.content(meta.ContentChange{RemovePacks: []meta.ContentPackState{{ID: contentID(9), From: meta.ContentLive}}})
+	refused = f.refuse(meta.Change{Content: &meta.ContentChange{PutUpload: upload, AddPacks: []meta.ContentPackWrite{f.contentPack(5, "")}}}, meta.ConflictQuota)
+	if q := refused.Quota; q == nil || q.Used != 700 {
+		t.Errorf("quota %+v", q)
+	}
+}

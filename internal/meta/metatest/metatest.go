@@ -98,6 +98,7 @@ func Test(t *testing.T, open Open) {
 		{"ContentIndexes", testContentIndexes},
 		{"ContentUploads", testContentUploads},
 		{"ContentRace", testContentRace},
+		{"ContentQuota", testContentQuota},
 		{"Clock", testClock},
 		{"Cancelled", testCancelled},
 		{"Malformed", testMalformed},

@@ -88,7 +88,11 @@ func (s *Store) orgPacks(ctx context.Context, org meta.OrgID, _ meta.RepoID, u *
 		after = last
 		u.Packs, u.Bytes, u.Objects, u.GarbageBytes = u.Packs+packs, u.Bytes+bytes, u.Objects+objects, u.GarbageBytes+garbage
 	}
-	return nil
+	var packs, objects int64
+	err := s.sums(ctx, `SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(objects), 0) FROM content_packs WHERE org = $1`,
+		[]any{org}, &packs, &u.CheckpointBytes, &objects)
+	u.Packs, u.Bytes, u.Objects = u.Packs+packs, u.Bytes+u.CheckpointBytes, u.Objects+objects
+	return err
 }
 
 // repoPacks sums up the packs that a repository lists.

@@ -206,6 +206,7 @@ func (b *batch) stageContent(c *meta.Change) {
 }
 
 func (b *batch) addContentPack(org meta.OrgID, p *meta.ContentPackWrite) {
+	b.add(org, p.Bytes, 0)
 	b.write(exec(`INSERT INTO content_packs
 		(org, id, state, apart, in_index, blob_key, bytes, raw_bytes, table_at, objects, created_at, changed_at, checked_at)
 		VALUES ($1, $2, 1, 1, $3, $4, $5, $6, $7, $8, $9, $9, $9)`,
@@ -229,6 +230,7 @@ func (b *batch) removeContentPacks(c *meta.Change) {
 	touched := make(map[meta.ContentID]bool)
 	for _, p := range c.Content.RemovePacks {
 		row := state.packs[p.ID]
+		b.add(c.Org, -row.Bytes, 0)
 		b.write(exec(`DELETE FROM content_packs WHERE org = $1 AND id = $2`, c.Org, p.ID[:]))
 		if row.Key == "" {
 			b.write(exec(`DELETE FROM content_data WHERE org = $1 AND id = $2`, c.Org, p.ID[:]))

@@ -29,7 +29,8 @@ type reservation struct {
 // counts reports whether a Change adds or removes something that limits are on.
 func counts(c *meta.Change) bool {
 	return c.AddPack != nil || c.ReplacePacks != nil || c.CreateRepo != nil || c.DeleteRepo || c.PurgeRepo ||
-		c.UndeleteRepo || !c.EmptyRepo.IsZero() || c.Reserve != nil
+		c.UndeleteRepo || !c.EmptyRepo.IsZero() || c.Reserve != nil ||
+		c.Content != nil && len(c.Content.AddPacks)+len(c.Content.RemovePacks) > 0
 }
 
 // loadAccount reads an org and, if it is metered, its account. The lock comes
@@ -118,10 +119,26 @@ func (b *batch) quotaConflict(c *meta.Change) *meta.Conflict {
 	if v := c.Reserve; v != nil && refused == nil {
 		_, refused = b.room(a, v.Repo, v.ID, v.Bytes, v.Want)
 	}
+	if n := c.Content; n != nil && n.PutUpload != nil && refused == nil {
+		refused = b.contentRoom(a, n)
+	}
 	if refused != nil {
 		return &meta.Conflict{Kind: meta.ConflictQuota, Quota: refused}
 	}
 	return nil
+}
+
+// contentRoom returns the limit of the org that has no room for the packs of an
+// upload. What the background moves is never refused.
+func (b *batch) contentRoom(a *account, n *meta.ContentChange) *meta.QuotaConflict {
+	q := &meta.QuotaConflict{Limit: a.Bytes, Used: a.used, Reserved: a.others(b.now, "", 0)}
+	for i := range n.AddPacks {
+		q.Needed += n.AddPacks[i].Bytes
+	}
+	if q.Limit <= 0 || q.Needed == 0 || q.Needed <= q.Limit-q.Used-q.Reserved {
+		return nil
+	}
+	return q
 }
 
 // stageReserve stages a reservation and returns its bytes. In an org without
@@ -197,7 +214,8 @@ func (b *batch) stageLimits(c *meta.Change) {
 		b.write(exec(`UPDATE orgs SET
 			metered = CASE WHEN max_bytes > 0 OR max_repo_bytes > 0 OR max_repos > 0
 				OR EXISTS (SELECT 1 FROM repos WHERE org = $1 AND max_bytes > 0) THEN 1 ELSE 0 END,
-			used_bytes = (SELECT coalesce(sum(bytes), 0) FROM packs WHERE org = $1),
+			used_bytes = (SELECT coalesce(sum(bytes), 0) FROM packs WHERE org = $1)
+				+ (SELECT coalesce(sum(bytes), 0) FROM content_packs WHERE org = $1),
 			live_repos = (SELECT count(*) FROM repos WHERE org = $1 AND deleted_at = 0) WHERE id = $1`, c.Org))
 	}
 	if c.SetEphemeralAge != nil {
