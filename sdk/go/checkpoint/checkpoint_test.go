@@ -566,7 +566,7 @@ func TestStateStaysOutsideAndPrivate(t *testing.T) {
 func TestRestoreOfAList(t *testing.T) {
 	w, b := newWorld(t), filepath.Join(t.TempDir(), "b")
 	large := strings.Repeat("0123456789abcdef", 300_000)
-	want := map[string]string{"a.txt": "one", "deep/er/b": "two", "deep/large": large, "zero": ""}
+	want := map[string]string{"a.txt": "one", "deep/er/b": "two", "deep/large": large, "dir./f": "3", "zero": ""}
 	c := Checkpoint{ID: "c", Thread: "t", CreatedAt: time.UnixMilli(1_700_000_000_123), Files: []File{{Path: "none/in it", Kind: "dir"}}}
 	for name, text := range want {
 		o := Object{Kind: 1, Digest: sha256.Sum256([]byte(text)), Bytes: []byte(text)}

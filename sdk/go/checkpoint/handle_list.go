@@ -159,10 +159,10 @@ func (l *listing) add(facts, name, target string) error {
 		l.root = n
 		return nil
 	}
-	up := path.Dir(n.path)
-	if up == "." {
-		up = ""
+	if n.Name == "." || n.Name == ".." || path.Clean(n.path) != n.path {
+		return fmt.Errorf("the path %q", n.path)
 	}
+	up := parentOf(n.path)
 	parent := l.nodes[up]
 	if parent == nil {
 		return fmt.Errorf("%q comes before its directory", n.path)

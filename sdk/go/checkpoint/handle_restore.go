@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -334,7 +333,7 @@ func (r *refit) closed() (dirs []string) {
 		changed = append(changed, p.path)
 	}
 	for _, p := range changed {
-		dir := strings.TrimPrefix(path.Dir(p), ".")
+		dir := parentOf(p)
 		if h := r.live(dir); p != "" && h != nil && h.Mode&0o200 == 0 && !seen[dir] {
 			seen[dir] = true
 			dirs = append(dirs, dir)

@@ -86,7 +86,7 @@ func odd(t *testing.T, dir string) {
 	_, _ = rand.Read(big)
 	write(t, dir, map[string]string{
 		"a.txt": "text\n", "empty": "", "deep/er/x": "x", "name with 'quotes' and \"more\"": "q", "line\nend": "n", "-rf": "dash", "back\\slash": "b",
-		"non-\xff-utf8": "u", "ö/😀": "s", "bin/big": string(big), "dot.": ".", ".hidden/f": "h", "same-1": "linked", "nul": "a\x00b\xff",
+		"non-\xff-utf8": "u", "ö/😀": "s", "bin/big": string(big), "dot.": ".", "dir./f": "d", ".hidden/f": "h", "same-1": "linked", "nul": "a\x00b\xff",
 	})
 	past := time.Unix(1_600_000_000, 123_456_789)
 	for _, step := range []error{

@@ -97,7 +97,13 @@ func (l *listed) root(c *Checkpoint) (root Digest, err error) {
 	return root, l.made.Put(l.ctx, tree.Object{Kind: tree.Root, Digest: root, Bytes: b})
 }
 
-func parentOf(p string) string { return strings.TrimSuffix(path.Dir(p), ".") }
+// parentOf returns the directory that p lies in, "" at the top.
+func parentOf(p string) string {
+	if dir := path.Dir(p); dir != "." {
+		return dir
+	}
+	return ""
+}
 
 func (l *listed) dir(dirs map[string]map[string]*tree.Entry, at string, e *tree.Entry) (err error) {
 	b := tree.Builder{Emit: func(o tree.Object) error { return l.made.Put(l.ctx, o) }}
