@@ -105,6 +105,11 @@ func odd(t *testing.T, dir string) {
 			t.Fatal(step)
 		}
 	}
+	open(t, dir)
+}
+
+// open lets a tree that odd made be removed in the end.
+func open(t *testing.T, dir string) {
 	t.Cleanup(func() { os.Chmod(filepath.Join(dir, "deep/er"), 0o755) })
 }
 
@@ -177,7 +182,7 @@ func handles(t *testing.T) map[string]func(id string, scripts *int) Handle {
 // TestHandleEqualsLocal captures and restores in sandboxes and on this machine,
 // crosswise.
 func TestHandleEqualsLocal(t *testing.T) {
-	for name, open := range handles(t) {
+	for name, start := range handles(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, a := newWorld(t), t.TempDir()
@@ -185,7 +190,7 @@ func TestHandleEqualsLocal(t *testing.T) {
 			full := &Policy{Base: "full"}
 			scripts := 0
 			p := w.capture(a)
-			p.Policy, p.Handle = full, open("A", &scripts)
+			p.Policy, p.Handle = full, start("A", &scripts)
 			first := mustCapture(t, p)
 			if again := mustCapture(t, p); !again.Unchanged {
 				t.Errorf("captured again: %+v", again)
@@ -196,11 +201,13 @@ func TestHandleEqualsLocal(t *testing.T) {
 				t.Error("a local capture of the same files has another root")
 			}
 			fresh := filepath.Join(t.TempDir(), "new/root")
+			open(t, fresh)
 			mustRestore(t, w.restore(fresh))
 			equalTrees(t, fresh, a)
 			b := filepath.Join(t.TempDir(), "b")
+			open(t, b)
 			r := w.restore(b)
-			r.Handle = open("B", &scripts)
+			r.Handle = start("B", &scripts)
 			if got := mustRestore(t, r); got.LeftOut.Total > 0 {
 				t.Errorf("left out: %+v", got.LeftOut)
 			}
