@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -222,8 +223,10 @@ func (o *captureFlags) watch(ctx context.Context, env Env, p checkpoint.CaptureP
 	var last *checkpoint.Captured
 	err := checkpoint.Every(ctx, interval, p, checkpoint.EveryOptions{
 		Log: slog.New(slog.NewTextHandler(env.Stderr, nil)), Grace: grace, Captured: func(c *checkpoint.Captured) {
+			if last == nil || !slices.Equal(last.LeftOut.Paths, c.LeftOut.Paths) || !slices.Equal(last.Mixed.Paths, c.Mixed.Paths) {
+				leftOut(env.Stderr, c.LeftOut, c.Mixed) // once, not with each capture
+			}
 			last = c
-			leftOut(env.Stderr, c.LeftOut, c.Mixed)
 		},
 	})
 	if err == nil && o.asJSON {
