@@ -190,7 +190,11 @@ func (e *Engine) Store(ctx context.Context, org meta.OrgID, thread, upload strin
 // their digests. Who asks must have found out what the caller may see.
 func (e *Engine) Encoded(ctx context.Context, org meta.OrgID, digests []tree.Digest, fn func(f frame.Encoded) error) error {
 	return e.cfg.Content.Encoded(ctx, org, digests, func(o content.Encoded) error {
-		f := frame.Encoded{Digest: o.Digest, Kind: o.Kind, Encoding: frame.Raw, Length: o.Length, Bytes: o.Bytes}
+		// As which kind it is stored tells who sent it first.
+		f := frame.Encoded{Digest: o.Digest, Kind: tree.Chunk, Encoding: frame.Raw, Length: o.Length, Bytes: o.Bytes}
+		if o.Length > tree.MaxChunk {
+			f.Kind = tree.Recipe
+		}
 		if o.Zstd {
 			f.Encoding = frame.Zstd
 		}

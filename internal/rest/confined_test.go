@@ -254,6 +254,28 @@ func TestUploadsAreTheThreads(t *testing.T) {
 	s.want(http.StatusCreated, "POST", threadPath("b", "checkpoints"), b, map[string]any{"root": w.root.String(), "upload": "one", "onto": "head"}, nil)
 }
 
+// TestKindsTellNothing sends an object that another thread sent as another kind, and
+// one that nobody has: what comes back is the same.
+func TestKindsTellNothing(t *testing.T) {
+	s := newStack(t)
+	s.capture("b", newWorkspace(t, map[string]string{"f": "of both"}))
+	a := s.threadToken("a")
+	var kinds []tree.Kind
+	for _, text := range []string{"of both", "of a"} {
+		o := tree.Object{Kind: tree.Recipe, Digest: tree.Sum([]byte(text)), Bytes: []byte(text)}
+		s.want(http.StatusOK, "POST", threadPath("a", "blobs?upload=u"), a, string(frame.Append(nil, o)), nil)
+		got := s.do("POST", threadPath("a", "blobs/get"), a, map[string]any{"digests": []string{o.Digest.String()}, "upload": "u"})
+		back, err := frame.NewReader(bytes.NewReader(got.body)).Next()
+		if err != nil || string(back.Bytes) != text {
+			t.Fatalf("%d %q: %v", got.status, got.body, err)
+		}
+		kinds = append(kinds, back.Kind)
+	}
+	if kinds[0] != kinds[1] {
+		t.Errorf("kinds %v", kinds)
+	}
+}
+
 // TestThreadFloor revokes the tokens of one thread: a token for every thread that was
 // minted before gets nothing of it either.
 func TestThreadFloor(t *testing.T) {
