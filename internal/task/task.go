@@ -296,7 +296,8 @@ func (t *Task) flush(ctx context.Context) error {
 
 // copy writes one object of the repository.
 func (t *Task) copy(ctx context.Context, out *pack.Writer, id object.ID) (pack.Written, error) {
-	typ, size, content := object.Tree, int64(0), io.NopCloser(nil)
+	typ, size := object.Tree, int64(0)
+	var content io.ReadCloser
 	if data, ok := t.read[id]; ok {
 		size, content = int64(len(data)), io.NopCloser(bytes.NewReader(data))
 	} else {
