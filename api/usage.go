@@ -25,6 +25,9 @@ type Usage struct {
 	// LimitRepositories bounds Repositories; absent is no limit.
 	LimitRepositories int64     `json:"limit_repositories,omitempty"`
 	Refs              RefCounts `json:"refs"`
+	// Threads and Checkpoints count those of an org; they are 0 for a repository.
+	Threads     int64 `json:"threads"`
+	Checkpoints int64 `json:"checkpoints"`
 	// Events and IdempotencyKeys count what is kept for the org; they are 0 for a
 	// repository.
 	Events          int64 `json:"events"`

@@ -27,11 +27,16 @@ func (e *Engine) PutBlob(ctx context.Context, c Caller, thread, upload string, s
 	if upload == "" {
 		upload = blobUpload
 	}
+	if err := e.hasRoom(ctx, c, thread); err != nil {
+		return 0, err
+	}
 	up, err := e.begin(ctx, c.Org, thread, upload)
 	if err != nil {
 		return 0, err
 	}
 	defer up.Close()
+	r, end := e.within(ctx, c, up, r)
+	defer end()
 	whole := sha256.New()
 	var parts []tree.Part
 	err = chunk.Split(io.TeeReader(r, whole), func(b []byte) error {
@@ -51,7 +56,7 @@ func (e *Engine) PutBlob(ctx context.Context, c Caller, thread, upload string, s
 	}
 	if len(parts) == 1 {
 		_, err = up.Flush(ctx)
-		return size, err
+		return size, full(err)
 	}
 	recipe, err := tree.EncodeRecipe(parts)
 	if err != nil {
@@ -62,7 +67,7 @@ func (e *Engine) PutBlob(ctx context.Context, c Caller, thread, upload string, s
 		return 0, err
 	}
 	if _, err := up.Flush(ctx); err != nil {
-		return 0, err
+		return 0, full(err)
 	}
 	v, err := e.cfg.Meta.Apply(ctx, meta.Change{Org: c.Org, Token: c.Token, PutBlob: &large})
 	if err == nil && !v.Applied {

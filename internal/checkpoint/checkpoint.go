@@ -22,6 +22,8 @@ import (
 type Config struct {
 	Meta    meta.Store
 	Content *content.Store
+	// Process names the reservations of this process.
+	Process string
 	// Clock is that of Meta; nil means time.Now.
 	Clock func() time.Time
 	// CacheBytes bounds the memory for what threads know; 0 means 64 MiB.
@@ -50,10 +52,14 @@ type Caller struct {
 	Org meta.OrgID
 	// AllThreads says that the caller may see every thread of the org.
 	AllThreads bool
-	Token      *meta.TokenStamp // nil for the operator
-	Subject    string
-	Route      string
-	Agent      string
+	// Metered says that the org has limits, ThreadBytes how many bytes each thread may
+	// know; 0 is any number.
+	Metered     bool
+	ThreadBytes int64
+	Token       *meta.TokenStamp // nil for the operator
+	Subject     string
+	Route       string
+	Agent       string
 	// Idempotency is written with the change, unless nil.
 	Idempotency *meta.Idempotency
 }

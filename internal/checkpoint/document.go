@@ -102,7 +102,7 @@ func (e *Engine) put(ctx context.Context, org meta.OrgID, thread, upload string,
 		}
 	}
 	if _, err := up.Flush(ctx); err != nil {
-		return fmt.Errorf("store documents: %w", err)
+		return fmt.Errorf("store documents: %w", full(err))
 	}
 	return nil
 }

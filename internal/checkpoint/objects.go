@@ -89,15 +89,20 @@ func (e *Engine) Missing(ctx context.Context, org meta.OrgID, thread, upload str
 // Receive stores a stream of objects in an upload of the thread. They are durable
 // when it returns. A stream that no client makes is frame.ErrInvalid, an object with
 // other bytes the code InvalidObject; then nothing of it is kept.
-func (e *Engine) Receive(ctx context.Context, org meta.OrgID, thread, upload string, r io.Reader) (content.Stored, error) {
+func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r io.Reader) (content.Stored, error) {
 	if err := errors.Join(CheckThread(thread), CheckUpload(upload)); err != nil {
 		return content.Stored{}, err
 	}
-	up, err := e.begin(ctx, org, thread, upload)
+	if err := e.hasRoom(ctx, c, thread); err != nil {
+		return content.Stored{}, err
+	}
+	up, err := e.begin(ctx, c.Org, thread, upload)
 	if err != nil {
 		return content.Stored{}, err
 	}
 	defer up.Close()
+	r, end := e.within(ctx, c, up, r)
+	defer end()
 	for frames := frame.NewReader(r); ; {
 		o, err := frames.Encoded()
 		if err == io.EOF {
@@ -111,7 +116,7 @@ func (e *Engine) Receive(ctx context.Context, org meta.OrgID, thread, upload str
 		}
 	}
 	stored, err := up.Flush(ctx)
-	return stored, badObject(err)
+	return stored, full(badObject(err))
 }
 
 // write stores an object as it came: the upload checks it.

@@ -142,7 +142,7 @@ func (w *world) send(thread string, objects []tree.Object) (upload string, sent 
 			sent++
 		}
 	}
-	if _, err := w.Receive(w.ctx, w.org, thread, upload, bytes.NewReader(stream)); err != nil {
+	if _, err := w.Receive(w.ctx, w.caller(), thread, upload, bytes.NewReader(stream)); err != nil {
 		w.Fatal(err)
 	}
 	return upload, sent
@@ -533,7 +533,7 @@ func TestReceiveRefuses(t *testing.T) {
 		"an encoding":  append(bytes.Clone(good), append(bytes.Clone(o.Digest[:]), 1, 7, 5, 5, 'h', 'e', 'l', 'l', 'o')...),
 		"not zstd":     append(bytes.Clone(good), append(bytes.Clone(o.Digest[:]), 1, 1, 5, 5, 'h', 'e', 'l', 'l', 'o')...),
 	} {
-		_, err := w.Receive(w.ctx, w.org, "t", "u", bytes.NewReader(stream))
+		_, err := w.Receive(w.ctx, w.caller(), "t", "u", bytes.NewReader(stream))
 		if !is(err, InvalidObject) && !errors.Is(err, frame.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -543,7 +543,7 @@ func TestReceiveRefuses(t *testing.T) {
 		}
 	}
 	for _, id := range []string{"", "a b", strings.Repeat("x", 65), "é"} {
-		if _, err := w.Receive(w.ctx, w.org, "t", id, bytes.NewReader(good)); !is(err, InvalidID) {
+		if _, err := w.Receive(w.ctx, w.caller(), "t", id, bytes.NewReader(good)); !is(err, InvalidID) {
 			t.Errorf("upload %q: %v", id, err)
 		}
 	}

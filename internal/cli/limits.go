@@ -14,12 +14,13 @@ import (
 )
 
 func newOrgQuota(env Env) *cobra.Command {
-	var bytes, repoBytes string
+	var bytes, repoBytes, threadBytes string
 	var repos int64
 	cmd := &cobra.Command{
-		Use: "quota NAME [--bytes SIZE] [--repo-bytes SIZE] [--repos N]", Short: "Limit what an org stores", Args: cobra.ExactArgs(1),
+		Use: "quota NAME [--bytes SIZE] [--repo-bytes SIZE] [--repos N] [--thread-bytes SIZE]", Short: "Limit what an org stores", Args: cobra.ExactArgs(1),
 		Long: `Limit what an org stores: the bytes of all its packs, those of each repository that has
-no limit of its own, and the number of its repositories. 0 is no limit; what is not
+no limit of its own, the number of its repositories, and the bytes of the objects that
+each thread of checkpoints knows. 0 is no limit; what is not
 given stays as it is. A pack counts once for the org, however many forks list it; for a
 repository, those count that it made and still lists. Deleted repositories and garbage
 count until they are gone. What is there already stays, also above a new limit.`,
@@ -28,10 +29,11 @@ count until they are gone. What is there already stays, also above a new limit.`
 	f := cmd.Flags()
 	f.StringVar(&bytes, "bytes", "", "the `SIZE` that all packs of the org may have, such as 10GiB")
 	f.StringVar(&repoBytes, "repo-bytes", "", "the `SIZE` that each repository may have")
+	f.StringVar(&threadBytes, "thread-bytes", "", "the `SIZE` of the objects that each thread may know")
 	f.Int64Var(&repos, "repos", 0, "the `NUMBER` of repositories")
 	cmd.RunE = func(c *cobra.Command, args []string) error {
-		if bytes == "" && repoBytes == "" && !f.Changed("repos") {
-			return usagef("give --bytes, --repo-bytes or --repos; `cairn usage` shows the limits")
+		if bytes == "" && repoBytes == "" && threadBytes == "" && !f.Changed("repos") {
+			return usagef("give --bytes, --repo-bytes, --repos or --thread-bytes; `cairn usage` shows the limits")
 		}
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
 			org, err := operator(st, env).Org(c.Context(), args[0])
@@ -42,7 +44,7 @@ count until they are gone. What is there already stays, also above a new limit.`
 			for _, part := range []struct {
 				flag, text string
 				into       *int64
-			}{{"--bytes", bytes, &q.Bytes}, {"--repo-bytes", repoBytes, &q.RepoBytes}} {
+			}{{"--bytes", bytes, &q.Bytes}, {"--repo-bytes", repoBytes, &q.RepoBytes}, {"--thread-bytes", threadBytes, &q.ThreadBytes}} {
 				if part.text == "" {
 					continue
 				}

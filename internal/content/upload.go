@@ -50,6 +50,8 @@ type Upload struct {
 	packed  chan struct{}
 	workers sync.WaitGroup
 	err     error // once it has ended
+	// reservation ends with what is published next, "" for none.
+	reservation string
 
 	mu       sync.Mutex
 	received map[tree.Digest]bool // true for those that the org had
@@ -161,6 +163,10 @@ func (u *Upload) failed() error {
 	defer u.mu.Unlock()
 	return u.fault
 }
+
+// Within names a reservation of the org's space, which ends when what was written is
+// published.
+func (u *Upload) Within(reservation string) { u.reservation = reservation }
 
 // Write takes a copy of an object. That its bytes are not those that its digest
 // names may be reported by a later call: a *tree.CorruptError.
@@ -369,7 +375,7 @@ func (u *Upload) publish(ctx context.Context) error {
 	}
 	write := &meta.ContentUploadWrite{ID: u.id, Thread: u.thread, Lease: u.store.cfg.UploadLease, AddList: list, Replaces: replaces}
 	for range maxPublish {
-		c := &meta.ContentChange{PutUpload: write, AddPacks: u.packer.finished}
+		c := &meta.ContentChange{PutUpload: write, AddPacks: u.packer.finished, Reservation: u.reservation}
 		if u.dropped() {
 			c.Generation = &u.view.generation
 		}

@@ -95,6 +95,10 @@ type ContentChange struct {
 	Generation *int64
 	// EndUpload forgets an upload, if it is there.
 	EndUpload string
+	// Reservation ends with the Change; what AddPacks brings does not count beside it.
+	// Where the org has a limit and no room in it, a Change that has PutUpload and
+	// AddPacks is refused with ConflictQuota.
+	Reservation string
 
 	// PutUpload makes an upload or renews it; ConflictUploadThread when it is another
 	// thread's.

@@ -14,6 +14,8 @@ type OrgQuota struct {
 	RepoBytes int64
 	// Repos bounds the repositories that are not deleted.
 	Repos int64
+	// ThreadBytes bounds what each thread knows: the bytes of its objects, each once.
+	ThreadBytes int64
 }
 
 // NoLimit is the limit of a repository that its org's RepoBytes does not bound.
@@ -29,6 +31,7 @@ type Reserve struct {
 	ID      string
 	Process string // as in Heartbeat: the reservation counts while it lives
 	Repo    RepoID // 0 for one that is to be made
+	Content bool   // for objects of checkpoints: only the org's limit counts
 	// Bytes are needed in all, Want are welcome: Verdict.Granted lies between.
 	Bytes, Want int64
 }
@@ -49,8 +52,10 @@ type QuotaConflict struct {
 	Repos bool
 	// OfRepo says that the limit is that of the repository, else of the org.
 	OfRepo bool
-	Limit  int64
-	Used   int64
+	// OfThread says that it is that of a thread.
+	OfThread bool
+	Limit    int64
+	Used     int64
 	// Reserved are what other requests under way have reserved.
 	Reserved int64
 	Needed   int64
@@ -75,6 +80,8 @@ type Usage struct {
 	// nothing any more are in neither.
 	Repos, DeletedRepos int64
 	Refs                RefCounts
+	// Threads and Checkpoints count those of an org; they are 0 for a repository.
+	Threads, Checkpoints int64
 	// Events and Idempotency count rows of an org; they are 0 for a repository.
 	Events, Idempotency int64
 }

@@ -97,7 +97,8 @@ type ThreadChange struct {
 
 	// Append adds a checkpoint: ConflictCheckpointID when the org has one with this
 	// id, ConflictHead when the head is not Expected (unless AnyHead is set),
-	// ConflictParent when Parent is not the head. With AnyHead the parent is the head,
+	// ConflictParent when Parent is not the head, ConflictQuota when the thread would
+	// know more bytes than the org allows. With AnyHead the parent is the head,
 	// whatever Parent says.
 	Append   *Checkpoint
 	Expected string // "" for none

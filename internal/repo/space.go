@@ -24,6 +24,9 @@ func (e *QuotaError) Error() string {
 	if e.OfRepo {
 		of = "repository"
 	}
+	if e.OfThread {
+		of = "thread"
+	}
 	if e.Repos {
 		unit = "repositories"
 	}

@@ -49,7 +49,7 @@ func (c *call) missingObjects(q api.MissingObjects) (api.MissingList, error) {
 }
 
 func (c *call) putObjects(q api.PutObjects) (api.StoredObjects, error) {
-	stored, err := c.Service.Checkpoints.Receive(c.ctx, c.access.Org.ID, q.Thread, q.Upload, c.body)
+	stored, err := c.Service.Checkpoints.Receive(c.ctx, c.access.Caller("POST blobs"), q.Thread, q.Upload, c.body)
 	return api.StoredObjects{Objects: stored.Objects, Bytes: stored.Bytes}, service.ThreadError(err)
 }
 

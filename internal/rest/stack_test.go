@@ -82,7 +82,7 @@ func newStack(t testing.TB) *stack {
 	svc := service.New(service.Config{
 		Meta: feed, Feed: feed, Engine: engine, Verifier: verifier, Secrets: secrets,
 		Checkpoints: checkpoint.New(checkpoint.Config{
-			Meta: store, Content: objects.New(objects.Config{Meta: store, Blobs: blobs, Process: "test", Begin: engine.Begin}),
+			Meta: store, Process: "test", Content: objects.New(objects.Config{Meta: store, Blobs: blobs, Process: "test", Begin: engine.Begin}),
 		}),
 		Upstreams: upstream.New(upstream.Config{Meta: store, Engine: engine, Secrets: secrets, Hosts: hosts}), // not running
 	})

@@ -13,7 +13,8 @@ func (c *call) getUsage(api.None) (api.Usage, error) {
 		Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes, CheckpointBytes: u.CheckpointBytes,
 		ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
 		Repositories: u.Repos, DeletedRepositories: u.DeletedRepos, LimitRepositories: limits.Repos,
-		Refs:   api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
+		Refs:    api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
+		Threads: u.Threads, Checkpoints: u.Checkpoints,
 		Events: u.Events, IdempotencyKeys: u.Idempotency,
 	}, err
 }

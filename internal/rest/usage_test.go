@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
 )
@@ -115,4 +116,54 @@ func TestUndelete(t *testing.T) {
 		t.Errorf("back is %+v", back)
 	}
 	s.commit("a", nil, map[string]string{"g": "new\n"})
+}
+
+// TestCheckpointQuotas limits an org and its threads while checkpoints come in.
+func TestCheckpointQuotas(t *testing.T) {
+	s := newStack(t)
+	token := s.threadToken("t")
+	one, four, five := noise(1<<20), noise(1<<20), noise(1<<20)
+	usage := func() api.Usage {
+		var u api.Usage
+		s.want(http.StatusOK, "GET", "/api/usage", s.token("org", auth.OrgRead), nil, &u)
+		return u
+	}
+	s.quota(meta.OrgQuota{Bytes: 4 << 20})
+	small := newWorkspace(t, map[string]string{"a": one})
+	s.capture("t", small)
+	used := usage()
+	if used.CheckpointBytes < 1<<20 || used.CheckpointBytes > 2<<20 || used.Bytes != used.CheckpointBytes || used.Threads != 1 || used.Checkpoints != 1 {
+		t.Errorf("%+v", used)
+	}
+	// What does not fit is refused while it arrives, and nothing of it stays.
+	for _, mib := range []int{3, 7} {
+		large := newWorkspace(t, map[string]string{"a": noise(mib << 19), "b": noise(mib << 19)})
+		a := s.do("POST", threadPath("t", "blobs?upload=l"), token, large.stream())
+		e := a.error(t)
+		if a.status != http.StatusInsufficientStorage || e.Code != api.QuotaExceeded || e.Limit == nil || *e.Limit != 4<<20 || e.Needed == nil || *e.Needed == 0 {
+			t.Errorf("%d MiB: %d %s", mib, a.status, a.body)
+		}
+		if now := usage(); now.Bytes != used.Bytes || now.ReservedBytes != 0 {
+			t.Errorf("%d MiB: %+v, and before %+v", mib, now, used)
+		}
+	}
+	s.quota(meta.OrgQuota{ThreadBytes: 3<<20 + 9000})
+	two := newWorkspace(t, map[string]string{"a": one, "b": four})
+	s.capture("t", two)
+	three := newWorkspace(t, map[string]string{"a": one, "b": four, "c": five, "d": noise(20000)})
+	s.want(http.StatusOK, "POST", threadPath("t", "blobs?upload=u"), token, three.stream(), nil)
+	body := map[string]any{"root": three.root.String(), "upload": "u", "onto": "head"}
+	e := s.refused(http.StatusInsufficientStorage, api.QuotaExceeded, "POST", threadPath("t", "checkpoints"), token, body)
+	if e.Limit == nil || *e.Limit != 3<<20+9000 || *e.Used < 2<<20 || *e.Needed < 1<<20 {
+		t.Errorf("%+v", e)
+	}
+	// Another thread has room of its own, and a lost lease comes before the limit.
+	s.capture("other", two)
+	s.want(http.StatusOK, "POST", threadPath("t", "blobs?upload=u"), token, three.stream(), nil)
+	body["lease"] = map[string]any{"owner_token": "x", "fence": 1}
+	s.refused(http.StatusConflict, api.WriterLost, "POST", threadPath("t", "checkpoints"), token, body)
+	s.quota(meta.OrgQuota{ThreadBytes: 2 << 20})
+	s.refused(http.StatusInsufficientStorage, api.QuotaExceeded, "POST", threadPath("t", "blobs?upload=v"), token, small.stream())
+	s.quota(meta.OrgQuota{})
+	s.capture("t", three)
 }

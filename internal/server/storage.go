@@ -164,7 +164,7 @@ func (st *Storage) openBytes(ctx context.Context, cfg config.Config, use CacheUs
 		Meta: st.Meta, Blobs: st.Blobs, Packs: st.ranged, Process: process, Begin: st.Engine.Begin,
 		InlineLimit: int(max(cfg.InlinePack, 1)), CacheBytes: cfg.MemoryCache / 4,
 	})
-	st.Checkpoints = checkpoint.New(checkpoint.Config{Meta: st.Meta, Content: st.Content, CacheBytes: max(cfg.MemoryCache/8, 1)})
+	st.Checkpoints = checkpoint.New(checkpoint.Config{Meta: st.Meta, Content: st.Content, Process: process, CacheBytes: max(cfg.MemoryCache/8, 1)})
 	return nil
 }
 

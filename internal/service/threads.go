@@ -63,7 +63,7 @@ func (a *Access) AllThreads() bool { return a.Principal.Thread == auth.AnyThread
 func (a *Access) Caller(route string) checkpoint.Caller {
 	w := a.Writer(route)
 	return checkpoint.Caller{
-		Org: a.Org.ID, AllThreads: a.AllThreads(), Token: w.Token, Subject: w.Subject, Route: route, Agent: a.Agent, Idempotency: a.Idempotency,
+		Org: a.Org.ID, Metered: a.Org.Metered, ThreadBytes: a.Org.Quota.ThreadBytes, AllThreads: a.AllThreads(), Token: w.Token, Subject: w.Subject, Route: route, Agent: a.Agent, Idempotency: a.Idempotency,
 	}
 }
 

@@ -48,7 +48,7 @@ func (s *Service) UndeleteRepo(ctx context.Context, a *Access) error {
 
 // SetQuota replaces the limits of an org.
 func (o *Operator) SetQuota(ctx context.Context, org string, q meta.OrgQuota) error {
-	if q.Bytes < 0 || q.RepoBytes < 0 || q.Repos < 0 {
+	if q.Bytes < 0 || q.RepoBytes < 0 || q.Repos < 0 || q.ThreadBytes < 0 {
 		return Refuse(Invalid, "a limit cannot be negative; 0 is none")
 	}
 	return o.change(ctx, org, func(c *meta.Change) { c.SetQuota = &q })

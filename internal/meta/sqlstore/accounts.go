@@ -63,10 +63,18 @@ func (s *Store) Usage(ctx context.Context, org meta.OrgID, repo meta.RepoID) (me
 	if err := s.countRefs(ctx, of, id, &u.Refs); err != nil || repo != 0 {
 		return u, err
 	}
+	if err := s.countCheckpoints(ctx, org, &u); err != nil {
+		return u, err
+	}
 	if err := s.sums(ctx, `SELECT count(*) FROM events WHERE org = $1`, []any{org}, &u.Events); err != nil {
 		return u, err
 	}
 	return u, s.sums(ctx, `SELECT count(*) FROM idempotency WHERE org = $1`, []any{org}, &u.Idempotency)
+}
+
+// countCheckpoints counts threads and checkpoints of an org.
+func (s *Store) countCheckpoints(ctx context.Context, org meta.OrgID, u *meta.Usage) error {
+	return s.sums(ctx, `SELECT count(*), coalesce(sum(checkpoints), 0) FROM threads WHERE org = $1 AND checkpoints > 0`, []any{org}, &u.Threads, &u.Checkpoints)
 }
 
 // accountPage is how many packs are summed up in one statement, so that none

@@ -167,6 +167,10 @@ func (b *batch) stageContent(c *meta.Change) {
 	if !soloContent(n) {
 		return
 	}
+	if n.Reservation != "" {
+		b.orgs[c.Org].account.end(n.Reservation)
+		b.write(exec(`DELETE FROM reservations WHERE id = $1`, n.Reservation))
+	}
 	generation := int64(0)
 	for _, p := range n.SetPacks {
 		if p.To != meta.ContentLive {

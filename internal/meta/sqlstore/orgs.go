@@ -9,18 +9,18 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-const orgColumns = `o.id, o.key_version, o.max_ttl, o.created_at, o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.ephemeral_age, o.name, o.signer`
+const orgColumns = `o.id, o.key_version, o.max_ttl, o.created_at, o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.max_thread_bytes, o.ephemeral_age, o.name, o.signer`
 
 // orgRow receives orgColumns.
 type orgRow struct {
-	id, keyVersion, maxTTL, createdAt                       int64
-	metered, maxBytes, maxRepoBytes, maxRepos, ephemeralAge int64
-	name, signer                                            []byte
+	id, keyVersion, maxTTL, createdAt                                       int64
+	metered, maxBytes, maxRepoBytes, maxRepos, maxThreadBytes, ephemeralAge int64
+	name, signer                                                            []byte
 }
 
 func (r *orgRow) dest() []any {
 	return []any{
-		&r.id, &r.keyVersion, &r.maxTTL, &r.createdAt, &r.metered, &r.maxBytes, &r.maxRepoBytes, &r.maxRepos, &r.ephemeralAge, &r.name, &r.signer,
+		&r.id, &r.keyVersion, &r.maxTTL, &r.createdAt, &r.metered, &r.maxBytes, &r.maxRepoBytes, &r.maxRepos, &r.maxThreadBytes, &r.ephemeralAge, &r.name, &r.signer,
 	}
 }
 
@@ -29,7 +29,7 @@ func (r *orgRow) org() meta.Org {
 		ID: meta.OrgID(r.id), Name: string(r.name), KeyVersion: r.keyVersion,
 		MaxTTL: time.Duration(r.maxTTL), CreatedAt: timeOf(r.createdAt), Metered: r.metered != 0, EphemeralAge: ageOf(r.ephemeralAge),
 		Signer: string(r.signer),
-		Quota:  meta.OrgQuota{Bytes: r.maxBytes, RepoBytes: r.maxRepoBytes, Repos: r.maxRepos},
+		Quota:  meta.OrgQuota{Bytes: r.maxBytes, RepoBytes: r.maxRepoBytes, Repos: r.maxRepos, ThreadBytes: r.maxThreadBytes},
 	}
 }
 

@@ -29,7 +29,7 @@ type reservation struct {
 // counts reports whether a Change adds or removes something that limits are on.
 func counts(c *meta.Change) bool {
 	return c.AddPack != nil || c.ReplacePacks != nil || c.CreateRepo != nil || c.DeleteRepo || c.PurgeRepo ||
-		c.UndeleteRepo || !c.EmptyRepo.IsZero() || c.Reserve != nil ||
+		c.UndeleteRepo || !c.EmptyRepo.IsZero() || c.Reserve != nil || c.Thread != nil && c.Thread.Append != nil ||
 		c.Content != nil && len(c.Content.AddPacks)+len(c.Content.RemovePacks) > 0
 }
 
@@ -40,7 +40,7 @@ func (b *batch) loadAccount(stmts []stmt, id meta.OrgID) []stmt {
 	if b.forUpdate != "" {
 		stmts = append(stmts, exec(`SELECT id FROM orgs WHERE id = $1 AND metered = 1`+b.forUpdate, id))
 	}
-	return append(stmts, stmt{`SELECT o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.used_bytes, o.live_repos,
+	return append(stmts, stmt{`SELECT o.metered, o.max_bytes, o.max_repo_bytes, o.max_repos, o.max_thread_bytes, o.used_bytes, o.live_repos,
 		coalesce(v.repo, 0), coalesce(v.bytes, 0), coalesce(p.renewed + p.lease, 0), coalesce(v.id, $2)
 		FROM orgs o LEFT JOIN reservations v ON o.metered = 1 AND v.org = o.id LEFT JOIN processes p ON p.id = v.process
 		WHERE o.id = $1`, []any{id, ""}, func(scan scanFunc) error {
@@ -48,7 +48,7 @@ func (b *batch) loadAccount(stmts []stmt, id meta.OrgID) []stmt {
 		var held []byte
 		var r reservation
 		a := &org.account
-		err := scan(&metered, &a.Bytes, &a.RepoBytes, &a.Repos, &a.used, &a.repos, &repo, &r.bytes, &r.until, &held)
+		err := scan(&metered, &a.Bytes, &a.RepoBytes, &a.Repos, &a.ThreadBytes, &a.used, &a.repos, &repo, &r.bytes, &r.until, &held)
 		org.found, a.metered = true, metered != 0
 		if len(held) > 0 {
 			r.id, r.repo = string(held), meta.RepoID(repo)
@@ -69,6 +69,17 @@ func (a *account) others(now int64, except string, repo meta.RepoID) (sum int64)
 	return sum
 }
 
+// noRepo stands for what belongs to no repository.
+const noRepo meta.RepoID = -1
+
+// reservedFor returns the repository whose limit a reservation falls under.
+func reservedFor(v *meta.Reserve) meta.RepoID {
+	if v.Content {
+		return noRepo
+	}
+	return v.Repo
+}
+
 // room returns how many bytes the limits leave, or the limit that has no room for
 // those that are needed.
 func (b *batch) room(a *account, id meta.RepoID, except string, needed, want int64) (int64, *meta.QuotaConflict) {
@@ -80,6 +91,9 @@ func (b *batch) room(a *account, id meta.RepoID, except string, needed, want int
 	limit := r.Quota
 	if limit == 0 {
 		limit = a.RepoBytes
+	}
+	if id == noRepo {
+		limit = 0
 	}
 	for _, q := range [...]meta.QuotaConflict{
 		{OfRepo: true, Limit: limit, Used: r.Used, Reserved: reserved},
@@ -117,7 +131,7 @@ func (b *batch) quotaConflict(c *meta.Change) *meta.Conflict {
 		_, refused = b.room(a, c.Repo, c.Reservation, p.Bytes, p.Bytes)
 	}
 	if v := c.Reserve; v != nil && refused == nil {
-		_, refused = b.room(a, v.Repo, v.ID, v.Bytes, v.Want)
+		_, refused = b.room(a, reservedFor(v), v.ID, v.Bytes, v.Want)
 	}
 	if n := c.Content; n != nil && n.PutUpload != nil && refused == nil {
 		refused = b.contentRoom(a, n)
@@ -131,7 +145,7 @@ func (b *batch) quotaConflict(c *meta.Change) *meta.Conflict {
 // contentRoom returns the limit of the org that has no room for the packs of an
 // upload. What the background moves is never refused.
 func (b *batch) contentRoom(a *account, n *meta.ContentChange) *meta.QuotaConflict {
-	q := &meta.QuotaConflict{Limit: a.Bytes, Used: a.used, Reserved: a.others(b.now, "", 0)}
+	q := &meta.QuotaConflict{Limit: a.Bytes, Used: a.used, Reserved: a.others(b.now, n.Reservation, 0)}
 	for i := range n.AddPacks {
 		q.Needed += n.AddPacks[i].Bytes
 	}
@@ -148,7 +162,7 @@ func (b *batch) stageReserve(c *meta.Change) int64 {
 	if !a.metered {
 		return max(v.Bytes, v.Want)
 	}
-	granted, _ := b.room(a, v.Repo, v.ID, v.Bytes, max(v.Bytes, v.Want))
+	granted, _ := b.room(a, reservedFor(v), v.ID, v.Bytes, max(v.Bytes, v.Want))
 	a.end(v.ID)
 	a.reserved = append(a.reserved, reservation{v.ID, v.Repo, granted, b.now + 1})
 	b.write(exec(`INSERT INTO reservations (id, process, org, repo, bytes, at) VALUES ($1, $2, $3, $4, $5, $6)
@@ -204,15 +218,15 @@ func (b *batch) deductRetired(ids []meta.PackID) {
 // changes it meanwhile.
 func (b *batch) stageLimits(c *meta.Change) {
 	if q := c.SetQuota; q != nil {
-		b.write(exec(`UPDATE orgs SET max_bytes = $2, max_repo_bytes = $3, max_repos = $4 WHERE id = $1`,
-			c.Org, q.Bytes, q.RepoBytes, q.Repos))
+		b.write(exec(`UPDATE orgs SET max_bytes = $2, max_repo_bytes = $3, max_repos = $4, max_thread_bytes = $5 WHERE id = $1`,
+			c.Org, q.Bytes, q.RepoBytes, q.Repos, q.ThreadBytes))
 	}
 	if c.SetRepoQuota != nil {
 		b.write(exec(`UPDATE repos SET max_bytes = $2 WHERE id = $1`, c.Repo, *c.SetRepoQuota))
 	}
 	if c.SetQuota != nil || c.SetRepoQuota != nil {
 		b.write(exec(`UPDATE orgs SET
-			metered = CASE WHEN max_bytes > 0 OR max_repo_bytes > 0 OR max_repos > 0
+			metered = CASE WHEN max_bytes > 0 OR max_repo_bytes > 0 OR max_repos > 0 OR max_thread_bytes > 0
 				OR EXISTS (SELECT 1 FROM repos WHERE org = $1 AND max_bytes > 0) THEN 1 ELSE 0 END,
 			used_bytes = (SELECT coalesce(sum(bytes), 0) FROM packs WHERE org = $1)
 				+ (SELECT coalesce(sum(bytes), 0) FROM content_packs WHERE org = $1),
@@ -231,7 +245,7 @@ func checkLimits(c *meta.Change) error {
 	if c.Repo == 0 && (c.UndeleteRepo || !c.EmptyRepo.IsZero() || c.SetRepoQuota != nil || c.SetRepoAge != nil) {
 		return fmt.Errorf("a change of a repository must name it")
 	}
-	if q := c.SetQuota; q != nil && (q.Bytes < 0 || q.RepoBytes < 0 || q.Repos < 0) {
+	if q := c.SetQuota; q != nil && (q.Bytes < 0 || q.RepoBytes < 0 || q.Repos < 0 || q.ThreadBytes < 0) {
 		return fmt.Errorf("the limits %+v of an org: none may be negative", *q)
 	}
 	if q := c.SetRepoQuota; q != nil && *q < meta.NoLimit {

@@ -173,6 +173,11 @@ func (b *batch) threadConflict(c *meta.Change) *meta.Conflict {
 	if kind := t.deleteConflict(p); kind != "" {
 		return conflict(kind)
 	}
+	if a := &b.orgs[c.Org].account; p.Append != nil && a.metered && a.ThreadBytes > 0 && t.Bytes+p.Append.Added > a.ThreadBytes {
+		return &meta.Conflict{Kind: meta.ConflictQuota, Quota: &meta.QuotaConflict{
+			OfThread: true, Limit: a.ThreadBytes, Used: t.Bytes, Needed: p.Append.Added,
+		}}
+	}
 	if s := p.Segments; s != nil && s.AtVersion != t.Version {
 		return conflict(meta.ConflictThreadMoved)
 	}
