@@ -234,6 +234,25 @@ func (w *world) compare(tb testing.TB, ours, theirs object.ID, met kinds) (start
 	return given > 0, len(want.conflicts) > 0, misses > 0
 }
 
+// submodules makes two commits that move a submodule apart; chance leads to that
+// too seldom.
+func submodules(g *repotest.Git) (ours, theirs object.ID) {
+	blob := strings.TrimSpace(g.Feed([]byte("text\n"), "hash-object", "-w", "--stdin"))
+	commit := func(digit string, parents ...string) string {
+		tree := g.Feed(fmt.Appendf(nil, "100644 blob %s\tfile\n160000 commit %s\tsub\n", blob, strings.Repeat(digit, 40)), "mktree", "--missing")
+		args := []string{"-c", "user.name=A", "-c", "user.email=a@example.com", "commit-tree", "-m", digit, strings.TrimSpace(tree)}
+		for _, parent := range parents {
+			args = append(args, "-p", parent)
+		}
+		return strings.TrimSpace(g.Run(args...))
+	}
+	base := commit("1")
+	for i, digit := range []string{"2", "3"} {
+		g.Run("update-ref", fmt.Sprintf("refs/heads/submodule-%d", i), commit(digit, base))
+	}
+	return g.ID("refs/heads/submodule-0"), g.ID("refs/heads/submodule-1")
+}
+
 // TestLikeGit merges what was merged, and other commits, as git does.
 func TestLikeGit(t *testing.T) {
 	seed := testkit.Seed(t)
@@ -248,6 +267,7 @@ func TestLikeGit(t *testing.T) {
 		if round%2 == 1 {
 			g = renames(t, seed+uint64(round), 150)
 		}
+		ours, theirs := submodules(g)
 		w := load(t, g)
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		var count struct{ all, started, conflicted, missed, several, unrelated int }
@@ -277,6 +297,7 @@ func TestLikeGit(t *testing.T) {
 				}
 			}
 		}
+		try(ours, theirs)
 		for line := range strings.Lines(g.Run("rev-list", "--all", "--min-parents=2", "--max-parents=2", "--parents")) {
 			ids := repotest.ParseIDs(t, strings.ReplaceAll(strings.TrimSpace(line), " ", "\n"))
 			try(ids[1], ids[2])
