@@ -75,6 +75,19 @@ var tables = map[string]table{
 	"credentials":        {1, "id", []column{{"repo", repoID}, {"username", text}}},
 	"upstreams":          {1, "repo", []column{{"repo", repoID}, {"host", text}, {"owner", text}, {"name", text}}},
 	"syncs":              {1, "id", []column{{"repo", repoID}, {"attempts", number}}},
+	"event_floors":       {2, "org, repo", []column{{"org", orgID}, {"repo", repoID}, {"last", number}}},
+
+	"threads": {2, "org, name", []column{{"org", orgID}, {"name", text}, {"head", text}, {"checkpoints", number}, {"bytes", number}, {"fence", number}}},
+	"checkpoints": {2, "org, id", []column{{"org", orgID}, {"id", text}, {"seq", number}, {"parent", text}, {"label", text}, {"pinned", whether},
+		{"added", number}}},
+	"thread_segments": {2, "thread, id", []column{{"thread", number}, {"id", number}, {"org", orgID}, {"entries", number}, {"ref", oneID}}},
+	"large_blobs":     {2, "org, sum", []column{{"org", orgID}, {"sum", oneID}, {"recipe", oneID}, {"size", number}}},
+	"content_orgs":    {1, "org", []column{{"org", orgID}, {"version", number}, {"generation", number}}},
+	"content_packs":   {2, "org, id", []column{{"org", orgID}, {"id", oneID}, {"state", number}, {"in_index", oneID}, {"blob_key", blobKey}, {"objects", number}}},
+	"content_data":    {2, "org, id", []column{{"org", orgID}, {"id", oneID}}},
+	"content_indexes": {2, "org, id", []column{{"org", orgID}, {"id", oneID}, {"blob_key", blobKey}, {"objects", number}, {"packs", number}}},
+	"content_uploads": {2, "org, id", []column{{"org", orgID}, {"id", text}, {"thread", text}}},
+	"content_lists":   {3, "org, upload, id", []column{{"org", orgID}, {"upload", text}, {"id", oneID}, {"blob_key", blobKey}, {"objects", number}}},
 }
 
 // tableOrder is the order in which tables are listed: what says what exists
@@ -82,6 +95,8 @@ var tables = map[string]table{
 var tableOrder = []string{
 	"orgs", "org_keys", "floors", "repos", "packs", "small_packs", "pack_sets", "refs", "ref_log", "protections", "events", "idempotency",
 	"uploads", "reservations", "retired", "processes", "audit", "signing_keys", "webhooks", "webhook_deliveries", "credentials", "upstreams", "syncs",
+	"event_floors", "threads", "checkpoints", "thread_segments", "large_blobs", "content_orgs", "content_packs", "content_data", "content_indexes",
+	"content_uploads", "content_lists",
 }
 
 // labels name what has a random or long identifier by its order of appearance.
