@@ -2,7 +2,6 @@ package clients_test
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -17,11 +16,11 @@ import (
 	"github.com/cairnstate/cairn/tests/harness"
 )
 
-// noise is text that does not compress.
+// noise is n bytes that do not compress.
 func noise(n int) string {
-	b := make([]byte, n/2)
+	b := make([]byte, n)
 	rand.Read(b)
-	return hex.EncodeToString(b)
+	return string(b)
 }
 
 // faulty answers all below "/STATUS/" with that status: 500 and 503 in the form
@@ -71,11 +70,11 @@ func faulty(t *testing.T) *httptest.Server {
 }
 
 // narrow is a server with room for 64 KiB in the two repositories that there are,
-// of which one has 40 KiB when compressed, and without custom notes refs.
+// of which one has 40 KiB that do not compress, and without custom notes refs.
 func narrow(t *testing.T) *harness.Server {
 	t.Helper()
 	s := harness.Serve(t, harness.Options{Args: []string{"--default-notes-only"}})
-	for name, file := range map[string]string{"narrow": "x", "full": noise(80 << 10)} {
+	for name, file := range map[string]string{"narrow": "x", "full": noise(40 << 10)} {
 		if err := s.CreateRepo(name); err != nil {
 			t.Fatal(err)
 		}
