@@ -311,58 +311,18 @@ func (d *dirScan) link(it *item, path string, trusted time.Time) {
 	d.encode(it, &e)
 }
 
-// maxHops is how many links the file system follows for one path.
-const maxHops = 40
-
 // outside reports whether following target from the link at path leaves its root
-// at any step, links on the way included. What does not exist leaves nothing.
+// at any step.
 func (d *dirScan) outside(path, target string) bool {
-	fd, err := openDir(unix.AT_FDCWD, d.opts.Roots[d.root].Path)
+	root := d.opts.Roots[d.root].Path
+	fd, err := openDir(unix.AT_FDCWD, root)
 	if err != nil {
 		return true
 	}
 	defer unix.Close(fd)
-	names := strings.Split(path, "/")
-	at := names[1 : len(names)-1]
-	todo := []string{}
-	follow := func(target string) bool {
-		if strings.HasPrefix(target, "/") {
-			rel, ok := strings.CutPrefix(target, strings.TrimSuffix(d.opts.Roots[d.root].Path, "/"))
-			if !ok || rel != "" && rel[0] != '/' {
-				return false
-			}
-			at, target = nil, rel
-		}
-		todo = append(strings.Split(target, "/"), todo...)
-		return true
-	}
-	if !follow(target) {
-		return true
-	}
-	for hops := 0; len(todo) > 0; {
-		name := todo[0]
-		todo = todo[1:]
-		switch name {
-		case "", ".":
-		case "..":
-			if len(at) == 0 {
-				return true
-			}
-			at = at[:len(at)-1]
-		default:
-			at = append(at[:len(at):len(at)], name)
-			next, err := readlink(fd, strings.Join(at, "/"))
-			if err != nil {
-				continue
-			}
-			if hops++; hops > maxHops {
-				return false // the file system does not follow it either
-			}
-			at = at[:len(at)-1]
-			if !follow(next) {
-				return true
-			}
-		}
-	}
-	return false
+	_, below, _ := strings.Cut(path, "/")
+	return Leaves(root, below, target, func(path string) (string, bool) {
+		next, err := readlink(fd, path)
+		return next, err == nil
+	})
 }

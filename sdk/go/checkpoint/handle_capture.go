@@ -253,49 +253,13 @@ func (p *picker) link(n *node) bool {
 
 // outside reports whether following a link leaves the root at any step.
 func (p *picker) outside(n *node) bool {
-	at := strings.Split(n.path, "/")
-	at = at[:len(at)-1]
-	var todo []string
-	follow := func(target string) bool {
-		if strings.HasPrefix(target, "/") {
-			rel, ok := strings.CutPrefix(target, strings.TrimSuffix(p.real, "/"))
-			if !ok || rel != "" && rel[0] != '/' {
-				return false
-			}
-			at, target = nil, rel
+	return workspace.Leaves(p.real, n.path, n.Target, func(path string) (string, bool) {
+		next := p.nodes[path]
+		if next == nil || next.Type != tree.Symlink {
+			return "", false
 		}
-		todo = append(strings.Split(target, "/"), todo...)
-		return true
-	}
-	if !follow(n.Target) {
-		return true
-	}
-	for hops := 0; len(todo) > 0; {
-		name := todo[0]
-		todo = todo[1:]
-		switch name {
-		case "", ".":
-		case "..":
-			if len(at) == 0 {
-				return true
-			}
-			at = at[:len(at)-1]
-		default:
-			at = append(at[:len(at):len(at)], name)
-			next := p.nodes[strings.Join(at, "/")]
-			if next == nil || next.Type != tree.Symlink {
-				continue
-			}
-			if hops++; hops > 40 {
-				return false // the system does not follow it either
-			}
-			at = at[:len(at)-1]
-			if !follow(next.Target) {
-				return true
-			}
-		}
-	}
-	return false
+		return next.Target, true
+	})
 }
 
 // file notes a file to be read, unless it is known.
