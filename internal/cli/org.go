@@ -122,21 +122,14 @@ func newOrgList(env Env) *cobra.Command {
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
 		return withStorage(c.Context(), env, load, func(st *server.Storage) error {
 			rows := []map[string]any{}
-			for after := ""; ; {
-				page, err := st.Meta.ListOrgs(c.Context(), after, 1000)
+			for org, err := range meta.AllOrgs(c.Context(), st.Meta) {
 				if err != nil {
 					return err
 				}
-				for _, org := range page {
-					after = org.Name
-					if asJSON {
-						rows = append(rows, map[string]any{"name": org.Name, "created_at": stamp(org.CreatedAt), "max_ttl_seconds": int64(org.MaxTTL.Seconds())})
-					} else {
-						fmt.Fprintf(env.Stdout, "%s\t%s\n", org.Name, stamp(org.CreatedAt))
-					}
-				}
-				if len(page) < 1000 {
-					break
+				if asJSON {
+					rows = append(rows, map[string]any{"name": org.Name, "created_at": stamp(org.CreatedAt), "max_ttl_seconds": int64(org.MaxTTL.Seconds())})
+				} else {
+					fmt.Fprintf(env.Stdout, "%s\t%s\n", org.Name, stamp(org.CreatedAt))
 				}
 			}
 			if asJSON {

@@ -18,25 +18,27 @@ func eachRepo(ctx context.Context, st *server.Storage, env Env, org, repo string
 		}
 		return do(o, r)
 	}
+	return eachOrg(ctx, st, env, org, func(o meta.Org) error { return eachRepoOf(ctx, st, o, do) })
+}
+
+// eachOrg calls do for one org, or for all when org is "".
+func eachOrg(ctx context.Context, st *server.Storage, env Env, org string, do func(meta.Org) error) error {
 	if org != "" {
 		o, err := operator(st, env).Org(ctx, org)
 		if err != nil {
 			return err
 		}
-		return eachRepoOf(ctx, st, o, do)
+		return do(o)
 	}
-	for after := ""; ; {
-		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
-		if err != nil || len(orgs) == 0 {
+	for o, err := range meta.AllOrgs(ctx, st.Meta) {
+		if err != nil {
 			return err
 		}
-		for _, o := range orgs {
-			after = o.Name
-			if err := eachRepoOf(ctx, st, o, do); err != nil {
-				return err
-			}
+		if err := do(o); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 func eachRepoOf(ctx context.Context, st *server.Storage, org meta.Org, do func(meta.Org, meta.Repo) error) error {
@@ -73,11 +75,7 @@ func whileRunning(ctx context.Context, st *server.Storage, env Env, work func(co
 // eachContent calls do for one org, or for each that has objects of checkpoints.
 func eachContent(ctx context.Context, st *server.Storage, env Env, org string, do func(meta.Org) error) error {
 	if org != "" {
-		o, err := operator(st, env).Org(ctx, org)
-		if err != nil {
-			return err
-		}
-		return do(o)
+		return eachOrg(ctx, st, env, org, do)
 	}
 	has := make(map[meta.OrgID]bool)
 	for after := meta.OrgID(0); ; {
@@ -93,20 +91,13 @@ func eachContent(ctx context.Context, st *server.Storage, env Env, org string, d
 			break
 		}
 	}
-	for after := ""; len(has) > 0; {
-		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
-		if err != nil || len(orgs) == 0 {
-			return err
-		}
-		for _, o := range orgs {
-			after = o.Name
-			if !has[o.ID] {
-				continue
-			}
-			if err := do(o); err != nil {
-				return err
-			}
-		}
+	if len(has) == 0 {
+		return nil
 	}
-	return nil
+	return eachOrg(ctx, st, env, "", func(o meta.Org) error {
+		if !has[o.ID] {
+			return nil
+		}
+		return do(o)
+	})
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/rest"
 	"github.com/cairnstate/cairn/internal/server"
 	"github.com/cairnstate/cairn/internal/service"
 )
@@ -59,17 +60,7 @@ func eachUsage(c *cobra.Command, st *server.Storage, env Env, org, repo string, 
 		if err != nil {
 			return err
 		}
-		limits := service.Limits{Bytes: o.Quota.Bytes, Repos: o.Quota.Repos}
-		if r.ID != 0 {
-			limits = service.RepoLimit(o, r)
-		}
-		return do(usageRow{o.Name, r.Name, api.Usage{
-			Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes, CheckpointBytes: u.CheckpointBytes,
-			ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
-			Repositories: u.Repos, DeletedRepositories: u.DeletedRepos, LimitRepositories: limits.Repos,
-			Refs:   api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
-			Events: u.Events, IdempotencyKeys: u.Idempotency,
-		}})
+		return do(usageRow{o.Name, r.Name, rest.UsageOf(u, service.LimitsOf(o, r))})
 	}
 	if repo != "" {
 		o, r, err := operator(st, env).Repo(ctx, org, repo)
@@ -78,25 +69,7 @@ func eachUsage(c *cobra.Command, st *server.Storage, env Env, org, repo string, 
 		}
 		return one(o, r)
 	}
-	if org != "" {
-		o, err := operator(st, env).Org(ctx, org)
-		if err != nil {
-			return err
-		}
-		return one(o, meta.Repo{})
-	}
-	for after := ""; ; {
-		orgs, err := st.Meta.ListOrgs(ctx, after, 1000)
-		if err != nil || len(orgs) == 0 {
-			return err
-		}
-		for _, o := range orgs {
-			after = o.Name
-			if err := one(o, meta.Repo{}); err != nil {
-				return err
-			}
-		}
-	}
+	return eachOrg(ctx, st, env, org, func(o meta.Org) error { return one(o, meta.Repo{}) })
 }
 
 // printUsage prints what was stored in one line.

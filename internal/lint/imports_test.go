@@ -66,7 +66,7 @@ var layers = map[string][]string{
 	"internal/obs":               {},
 	"internal/config":            {},
 	"internal/server":            {"internal/checkpoint", "internal/content", "internal/upstream", "internal/events", "internal/webhook", "internal/git/wire", "internal/rest", "internal/githttp", "internal/service", "internal/repo", "internal/odb", "internal/auth", "internal/meta", "internal/meta/sqlstore", "internal/blob", "internal/blob/dir", "internal/blob/s3", "internal/blob/cache", "internal/fsx", "internal/config", "internal/obs", "internal/policy", "internal/secret", "internal/netguard"},
-	"internal/cli":               {"internal/content", "internal/webhook", "internal/server", "internal/config", "internal/service", "internal/auth", "internal/policy", "internal/meta", "internal/repo", "internal/obs", "sdk/go", "sdk/go/checkpoint", "sdk/go/git", "sdk/go/option", "api"},
+	"internal/cli":               {"internal/content", "internal/webhook", "internal/server", "internal/rest", "internal/config", "internal/service", "internal/auth", "internal/policy", "internal/meta", "internal/repo", "internal/obs", "sdk/go", "sdk/go/checkpoint", "sdk/go/git", "sdk/go/option", "api"},
 	"cmd/cairn":                  {"internal/cli"},
 	"api":                        {},
 	"sdk/go":                     {"internal/auth", "internal/policy", "sdk/go/option", "api"},

@@ -4,11 +4,17 @@ import (
 	"fmt"
 
 	"github.com/cairnstate/cairn/api"
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
 )
 
 func (c *call) getUsage(api.None) (api.Usage, error) {
 	u, limits, err := c.Service.Usage(c.ctx, c.access)
+	return UsageOf(u, limits), err
+}
+
+// UsageOf says what is stored, and its limits, as the API does.
+func UsageOf(u meta.Usage, limits service.Limits) api.Usage {
 	return api.Usage{
 		Bytes: u.Bytes, Objects: u.Objects, Packs: u.Packs, SharedBytes: u.SharedBytes, GarbageBytes: u.GarbageBytes, CheckpointBytes: u.CheckpointBytes,
 		ReservedBytes: u.Reserved, LimitBytes: limits.Bytes,
@@ -16,7 +22,7 @@ func (c *call) getUsage(api.None) (api.Usage, error) {
 		Refs:    api.RefCounts{Branches: u.Refs.Branches, Tags: u.Refs.Tags, Ephemeral: u.Refs.Ephemeral, Other: u.Refs.Other},
 		Threads: u.Threads, Checkpoints: u.Checkpoints,
 		Events: u.Events, IdempotencyKeys: u.Idempotency,
-	}, err
+	}
 }
 
 func (c *call) undeleteRepo(api.None) (api.UndeletedRepo, error) {

@@ -77,28 +77,23 @@ func (o *Operator) RemoveServerKey(ctx context.Context, org string) error {
 // key for secrets with the first one, so that the older one can go. left counts
 // those that no key here opens. Without a key it does nothing.
 func (o *Operator) ResealServerKeys(ctx context.Context) (made, left int, err error) {
-	const page = 100
-	for after := ""; o.Secrets != nil; {
-		orgs, err := o.Meta.ListOrgs(ctx, after, page)
+	if o.Secrets == nil {
+		return 0, 0, nil
+	}
+	for org, err := range meta.AllOrgs(ctx, o.Meta) {
 		if err != nil {
 			return made, left, err
 		}
-		for _, org := range orgs {
-			after = org.Name
-			if org.Signer == "" {
-				continue
-			}
-			switch done, err := o.reseal(ctx, org.ID); {
-			case errors.Is(err, secret.ErrUnknownKey), errors.Is(err, secret.ErrDamaged):
-				left++
-			case err != nil:
-				return made, left, err
-			case done:
-				made++
-			}
+		if org.Signer == "" {
+			continue
 		}
-		if len(orgs) < page {
-			break
+		switch done, err := o.reseal(ctx, org.ID); {
+		case errors.Is(err, secret.ErrUnknownKey), errors.Is(err, secret.ErrDamaged):
+			left++
+		case err != nil:
+			return made, left, err
+		case done:
+			made++
 		}
 	}
 	return made, left, nil

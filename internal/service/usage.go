@@ -17,9 +17,11 @@ func (s *Service) NewContents(ctx context.Context, a *Access) *repo.Contents {
 // Limits are what an org or a repository may have; 0 is no limit.
 type Limits struct{ Bytes, Repos int64 }
 
-// RepoLimit is what a repository of an org may have.
-func RepoLimit(org meta.Org, r meta.Repo) Limits {
+// LimitsOf are those of a repository, or of its org when r has no ID.
+func LimitsOf(org meta.Org, r meta.Repo) Limits {
 	switch {
+	case r.ID == 0:
+		return Limits{Bytes: org.Quota.Bytes, Repos: org.Quota.Repos}
 	case r.Quota == meta.NoLimit:
 		return Limits{}
 	case r.Quota > 0:
@@ -35,10 +37,7 @@ func (s *Service) Usage(ctx context.Context, a *Access) (meta.Usage, Limits, err
 	if err != nil {
 		return u, Limits{}, fmt.Errorf("sum up usage: %w", err)
 	}
-	if a.Repo.ID != 0 {
-		return u, RepoLimit(a.Org, a.Repo), nil
-	}
-	return u, Limits{Bytes: a.Org.Quota.Bytes, Repos: a.Org.Quota.Repos}, nil
+	return u, LimitsOf(a.Org, a.Repo), nil
 }
 
 // UndeleteRepo brings the deleted repository of an Access back.

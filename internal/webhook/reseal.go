@@ -6,9 +6,6 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 )
 
-// orgPage is how many orgs are read at a time.
-const orgPage = 100
-
 // Reseal encrypts the secrets of all endpoints that were stored plainly, or
 // encrypted with an older key, with the first key, so that the older key can go.
 // left counts those that no key here opens. Without a key it does nothing.
@@ -16,30 +13,24 @@ func (a *Endpoints) Reseal(ctx context.Context) (made, left int, err error) {
 	if a.Secrets == nil {
 		return 0, 0, nil
 	}
-	for after := ""; ; {
-		orgs, err := a.Meta.ListOrgs(ctx, after, orgPage)
+	for org, err := range meta.AllOrgs(ctx, a.Meta) {
 		if err != nil {
 			return made, left, err
 		}
-		for _, org := range orgs {
-			after = org.Name
-			err := a.Each(ctx, org.ID, func(w meta.Webhook) error {
-				done, err := a.reseal(ctx, w)
-				if done {
-					made++
-				} else if err == nil && !a.Secrets.Current(w.Secret) {
-					left++
-				}
-				return err
-			})
-			if err != nil {
-				return made, left, err
+		err := a.Each(ctx, org.ID, func(w meta.Webhook) error {
+			done, err := a.reseal(ctx, w)
+			if done {
+				made++
+			} else if err == nil && !a.Secrets.Current(w.Secret) {
+				left++
 			}
-		}
-		if len(orgs) < orgPage {
-			return made, left, nil
+			return err
+		})
+		if err != nil {
+			return made, left, err
 		}
 	}
+	return made, left, nil
 }
 
 // reseal encrypts one secret anew; false says that it need not, or cannot, be.

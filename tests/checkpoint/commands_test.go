@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +65,16 @@ func TestCommands(t *testing.T) {
 	s.promote(server, third)
 	if got := s.want(0, "thread", "list", "--json").document(t); len(got["threads"].([]any)) != 2 {
 		t.Errorf("thread list: %v", got)
+	}
+	out, err := server.Operate("usage", "--json")
+	var doc struct {
+		Usage []struct{ Threads, Checkpoints int }
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &doc)
+	}
+	if err != nil || len(doc.Usage) != 1 || doc.Usage[0].Threads != 2 || doc.Usage[0].Checkpoints < 2 {
+		t.Errorf("usage: %v: %s", err, out)
 	}
 	s.want(0, "thread", "delete", "other")
 	if got := s.want(0, "thread", "list", "--json").document(t); len(got["threads"].([]any)) != 1 {
