@@ -254,6 +254,12 @@ func TestHostileInput(t *testing.T) {
 	if now := peak(t, s); now > memoryLimit {
 		t.Errorf("the server took %d KiB, more than %d", now, memoryLimit)
 	}
+	endUnchanged(t, s, rows, kept)
+}
+
+// endUnchanged stops a server and finds the rows and files that were there, whole.
+func endUnchanged(t *testing.T, s *harness.Server, rows map[string]int, kept []string) {
+	t.Helper()
 	if status := s.Stop(); status != 0 {
 		t.Errorf("the server ended with status %d", status)
 	}

@@ -134,16 +134,5 @@ func TestHostileBodies(t *testing.T) {
 	if refused != sent {
 		t.Errorf("%d refusals of %d are counted", refused, sent)
 	}
-	if status := s.Stop(); status != 0 {
-		t.Errorf("the server ended with status %d", status)
-	}
-	if now := rowCounts(t, s); !maps.Equal(now, rows) {
-		t.Errorf("rows are now %v, were %v", now, rows)
-	}
-	if now := files(t, s); !slices.Equal(now, kept) {
-		t.Errorf("files are now %q, were %q", now, kept)
-	}
-	if _, err := s.Operate("fsck"); err != nil {
-		t.Errorf("fsck: %v", err)
-	}
+	endUnchanged(t, s, rows, kept)
 }
