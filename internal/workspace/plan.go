@@ -211,6 +211,7 @@ func (p *planner) visitFresh(dir tree.Node, entries []tree.Entry, descend func(*
 // need counts what an entry will take when it is put in place.
 func (r *restore) need(t target, e *tree.Entry) {
 	r.out.Written.Entries++
+	t.root.entries++
 	if e.Type != tree.File {
 		return
 	}
@@ -223,7 +224,6 @@ func (r *restore) need(t target, e *tree.Entry) {
 	}
 	r.out.Written.Files++
 	r.out.Written.Bytes += e.Content.Size
-	t.root.files++
 	t.root.bytes += bytes
 }
 
@@ -460,23 +460,6 @@ func (r *restore) settleLinks() {
 		}
 	}
 	r.inodes = nil
-}
-
-// checkSpace compares what is to be written with what the file systems have.
-func (r *restore) checkSpace() error {
-	for _, root := range r.roots {
-		if root.fd < 0 || root.files == 0 {
-			continue
-		}
-		var st unix.Statfs_t
-		if err := unix.Fstatfs(root.fd, &st); err != nil {
-			return err
-		}
-		if free := st.Bavail * uint64(st.Bsize); free < root.bytes {
-			return &SpaceError{Path: root.Path, Need: root.bytes, Free: free}
-		}
-	}
-	return nil
 }
 
 // verdict is that of both policies on a path whose parents are not left out.

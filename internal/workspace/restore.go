@@ -28,6 +28,8 @@ type RestoreOptions struct {
 
 	// step is called before each change of the file system; tests fail it.
 	step func(op, path string) error
+	// room says what a file system has left; tests answer otherwise.
+	room func(path string) (space, error)
 }
 
 // Restored says what a restore did, or would do in a dry run.
@@ -45,16 +47,6 @@ type SpareError struct{ Path string }
 
 func (e *SpareError) Error() string {
 	return fmt.Sprintf("%q cannot be replaced: paths beneath it are excluded and stay; move them away", e.Path)
-}
-
-// SpaceError reports that a file system has no room for what must be written.
-type SpaceError struct {
-	Path       string
-	Need, Free uint64 // bytes
-}
-
-func (e *SpaceError) Error() string {
-	return fmt.Sprintf("%q needs %d bytes and has %d free", e.Path, e.Need, e.Free)
 }
 
 // IncompleteError reports that a restore ended after its first change: each file is
@@ -103,7 +95,7 @@ type liveRoot struct {
 	staging string // its name in the root, once it exists
 	stageFD int
 	bytes   uint64 // to be written
-	files   uint64
+	entries uint64
 }
 
 // target is a path of a root.
@@ -143,6 +135,9 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 	r := &restore{ctx: ctx, opts: o, src: &dirCache{src: src}, out: &Restored{}, groups: map[string]*group{}, inodes: map[inode][]*placing{}}
 	if r.opts.Workers <= 0 {
 		r.opts.Workers = 2 * runtime.GOMAXPROCS(0)
+	}
+	if r.opts.room == nil {
+		r.opts.room = room
 	}
 	defer r.close()
 	if err := r.open(root); err != nil {

@@ -146,10 +146,14 @@ func (r *restore) unstage() error {
 	return errors.Join(errs...)
 }
 
-// abandon removes the staging directories, after which everything is as it was.
+// abandon removes the staging directories, and the roots that were made, after
+// which everything is as it was.
 func (r *restore) abandon() error {
 	err := r.unstage()
 	for _, root := range r.roots {
+		if !root.existed && root.fd >= 0 {
+			err = errors.Join(err, unix.Rmdir(root.Path))
+		}
 		if root.existed {
 			err = errors.Join(err, unix.Fchmod(root.fd, root.before.Mode&0o7777),
 				unix.UtimesNanoAt(root.fd, ".", []unix.Timespec{{Nsec: unix.UTIME_OMIT}, root.before.Mtim}, 0))

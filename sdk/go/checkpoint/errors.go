@@ -42,6 +42,8 @@ const (
 	ErrInvalidPath       Code = "SANDBOX_SNAPSHOT_INVALID_PATH"       // a path cannot be restored, or lies in the way of one that is spared
 	ErrInvalidWorkspace  Code = "SANDBOX_SNAPSHOT_INVALID_WORKSPACE"  // a root is no directory, or changes while it is read
 
+	// ErrNoSpace is returned where what would be restored does not fit; see SpaceError. Nothing was changed.
+	ErrNoSpace Code = "SANDBOX_SNAPSHOT_NO_SPACE"
 	// ErrIncomplete marks a root in which a restore was interrupted: restore again before a capture.
 	ErrIncomplete Code = "SANDBOX_SNAPSHOT_INCOMPLETE_RESTORE"
 	// ErrNothingToUndo is returned where no restore is remembered that could be undone.
@@ -123,6 +125,10 @@ func (e *UnsupportedEntryError) Error() string { return e.err.Error() }
 
 // Unwrap returns ErrUnsupportedEntry.
 func (e *UnsupportedEntryError) Unwrap() error { return ErrUnsupportedEntry }
+
+// SpaceError tells how much a restore needs and how much the file system has. The error that a restore returns has the code
+// ErrNoSpace and wraps it.
+type SpaceError = workspace.SpaceError
 
 // MissingBlobError reports objects that are needed and not there.
 type MissingBlobError struct{ Digests []Digest }

@@ -236,6 +236,9 @@ func restoreError(err error) error {
 	if _, ok := errors.AsType[*workspace.SpareError](err); ok {
 		return &Error{Code: ErrInvalidPath, Message: err.Error(), Err: err}
 	}
+	if _, ok := errors.AsType[*workspace.SpaceError](err); ok {
+		return &Error{Code: ErrNoSpace, Message: err.Error(), Err: err}
+	}
 	if errors.Is(err, workspace.ErrInvalid) || errors.Is(err, ignore.ErrInvalid) {
 		return &Error{Code: ErrInvalid, Message: err.Error(), Err: err}
 	}
