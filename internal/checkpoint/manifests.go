@@ -166,7 +166,11 @@ func (v *verifier) blob(b Blob) {
 	if c.Sum == (tree.Digest{}) {
 		return // the empty one
 	}
-	v.learn(c.Sum, uint64(max(b.Size, 0)))
+	size := uint64(max(b.Size, 0))
+	if c.Chunked {
+		size = 0 // its chunks count
+	}
+	v.learn(c.Sum, size)
 	if n := (node{kind: tree.Recipe, digest: c.Digest, content: c}); c.Chunked && !v.walked[n.role()] {
 		v.walked[n.role()] = true
 		v.fresh = append(v.fresh, freshKey{n.role(), 0})

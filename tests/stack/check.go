@@ -3,6 +3,7 @@ package stack
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
 )
@@ -33,6 +35,14 @@ func (s *Stack) Check(ctx context.Context, ids ...meta.RepoID) error {
 		}
 	}
 	if err := s.Engine.FsckBlobs(ctx, report); err != nil {
+		return err
+	}
+	objects := func(f content.Finding) {
+		if f.Kind != content.FindUnreferenced {
+			found = append(found, fmt.Sprintf("%s: %s", f.Kind, f.Detail))
+		}
+	}
+	if err := errors.Join(s.Content.Fsck(ctx, Org, s.Checkpoints.Live, objects), s.Content.FsckBlobs(ctx, objects)); err != nil {
 		return err
 	}
 	if len(found) > 0 {
@@ -85,6 +95,14 @@ func (s *Stack) Left(ctx context.Context, clock *Clock) (Leftovers, error) {
 	l.Uploads, l.Retired = len(uploads), len(retired)
 	err = s.Engine.FsckBlobs(ctx, func(f repo.Finding) {
 		if f.Kind == repo.FindUnreferenced {
+			l.Unreferenced++
+		}
+	})
+	if err != nil {
+		return l, err
+	}
+	err = s.Content.FsckBlobs(ctx, func(f content.Finding) {
+		if f.Kind == content.FindUnreferenced {
 			l.Unreferenced++
 		}
 	})

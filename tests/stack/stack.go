@@ -5,6 +5,7 @@ package stack
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -14,8 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	_ "github.com/ncruces/go-sqlite3/driver" // registers "sqlite3"
+
 	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/blob/dir"
+	"github.com/cairnstate/cairn/internal/checkpoint"
+	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/wire"
@@ -31,6 +36,9 @@ const Org meta.OrgID = 1
 // Lease is how long a Stack counts as alive after a heartbeat.
 const Lease = time.Hour
 
+// UploadLease is how long an upload of checkpoints' objects is kept.
+const UploadLease = 2 * time.Hour
+
 // Writer is who writes.
 var Writer = repo.Writer{Org: Org, OrgName: "acme", Subject: "tester", Route: "test"}
 
@@ -44,7 +52,8 @@ type Options struct {
 	Meta func(meta.Store) meta.Store
 	// Postgres, when set, is the address of the database to use instead.
 	Postgres string
-	// Inline is the size in bytes up to which a pack is a row; 0 is the default.
+	// Inline is the size in bytes up to which a pack is a row; 0 is the default. Packs
+	// of checkpoints' objects are rows up to the same size.
 	Inline int64
 	// Clock may be nil.
 	Clock *Clock
@@ -57,9 +66,13 @@ type Stack struct {
 	Meta   meta.Store
 	Blobs  blob.Store
 	Engine *repo.Engine
+	// Content and Checkpoints are the objects, and the threads, of checkpoints.
+	Content     *content.Store
+	Checkpoints *checkpoint.Engine
 	// VFS is the name by which SQLite knows the file system.
 	VFS string
 
+	postgres   string // "" for SQLite
 	dir        string // scratch files and the WAL index
 	unregister func()
 	stop       context.CancelFunc
@@ -75,6 +88,14 @@ type Clock struct{ ahead atomic.Int64 }
 
 // Now returns the time.
 func (c *Clock) Now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// now is Now, or nil for no clock.
+func (c *Clock) now() func() time.Time {
+	if c == nil {
+		return nil
+	}
+	return c.Now
+}
 
 // Copy returns a clock of its own that shows the same time.
 func (c *Clock) Copy() *Clock {
@@ -102,7 +123,8 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 		}
 	}()
 	if o.Postgres != "" {
-		s.Meta, err = sqlstore.OpenPostgres(ctx, o.Postgres, sqlstore.PostgresOptions{})
+		s.postgres = o.Postgres
+		s.Meta, err = sqlstore.OpenPostgres(ctx, o.Postgres, sqlstore.PostgresOptions{Clock: o.Clock.now()})
 	} else {
 		s.unregister = sqlstore.RegisterVFS(s.VFS, o.FS, s.dir)
 		s.Meta, err = sqlstore.OpenSQLite(ctx, "/meta.db", sqlstore.SQLiteOptions{VFS: s.VFS, Clock: clock.Now, Readers: 4})
@@ -125,6 +147,11 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 		Meta: s.Meta, Blobs: s.Blobs, ODB: objects, Process: s.VFS, Scratch: s.dir, Clock: clock.Now, CacheBytes: 8 << 20, Grace: 1, Lease: Lease,
 		GarbageGrace: time.Hour,
 	})
+	s.Content = content.New(content.Config{
+		Meta: s.Meta, Blobs: s.Blobs, Process: s.VFS, Begin: s.Engine.Begin, CacheBytes: 8 << 20, InlineLimit: int(o.Inline), Clock: clock.Now,
+		UploadLease: UploadLease,
+	})
+	s.Checkpoints = checkpoint.New(checkpoint.Config{Meta: s.Meta, Content: s.Content, Process: s.VFS, Clock: clock.Now})
 	v, err := s.Meta.Apply(ctx, meta.Change{Org: Org, CreateOrg: &meta.Org{ID: Org, Name: "acme"}})
 	if err != nil {
 		return nil, fmt.Errorf("create org: %w", err)
@@ -136,6 +163,7 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 		run, stop := context.WithCancel(ctx)
 		s.stop = stop
 		s.running.Go(func() { s.Engine.Run(run, s.report) })
+		s.running.Go(func() { s.Content.Run(run, content.Background{Report: s.report, Roots: s.Checkpoints.Live}) })
 	}
 	return s, nil
 }
@@ -172,6 +200,14 @@ func (s *Stack) Scratch() ([]string, error) {
 		return nil, err
 	}
 	return filepath.Glob(filepath.Join(s.dir, "*-[0-9]*"))
+}
+
+// Database opens the database for reading, beside the store.
+func (s *Stack) Database() (*sql.DB, error) {
+	if s.postgres != "" {
+		return sql.Open("pgx", s.postgres)
+	}
+	return sql.Open("sqlite3", "file:///meta.db?vfs="+s.VFS+"&_pragma=query_only(on)")
 }
 
 // View returns a view of a repository as it is now.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	_ "github.com/ncruces/go-sqlite3/driver" // registers "sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/cairnstate/cairn/tests/stack"
 )
@@ -34,6 +34,10 @@ const (
 	process
 	oneID   // of an object
 	someIDs // of objects
+	threadID
+	segmentID
+	uploadID  // of objects of checkpoints
+	contentID // of a pack, an index file or a list
 )
 
 type column struct {
@@ -68,7 +72,7 @@ var tables = map[string]table{
 	"processes":    {1, "id", []column{{"id", process}, {"oldest", whether}}},
 	"retired":      {1, "at, blob_key", []column{{"blob_key", blobKey}}},
 
-	"audit":              {3, "org, at, id", []column{{"org", orgID}, {"repo", repoID}, {"action", text}, {"detail", text}}},
+	"audit":              {4, "org, at, id", []column{{"org", orgID}, {"repo", repoID}, {"action", text}, {"detail", text}}},
 	"signing_keys":       {2, "org, fingerprint", []column{{"org", orgID}, {"kind", text}}},
 	"webhooks":           {1, "id", []column{{"url", text}, {"repo", repoID}, {"position", number}}},
 	"webhook_deliveries": {2, "webhook, position", []column{{"position", number}, {"state", number}}},
@@ -77,17 +81,20 @@ var tables = map[string]table{
 	"syncs":              {1, "id", []column{{"repo", repoID}, {"attempts", number}}},
 	"event_floors":       {2, "org, repo", []column{{"org", orgID}, {"repo", repoID}, {"last", number}}},
 
-	"threads": {2, "org, name", []column{{"org", orgID}, {"name", text}, {"head", text}, {"checkpoints", number}, {"bytes", number}, {"fence", number}}},
-	"checkpoints": {2, "org, id", []column{{"org", orgID}, {"id", text}, {"seq", number}, {"parent", text}, {"label", text}, {"pinned", whether},
-		{"added", number}}},
-	"thread_segments": {2, "thread, id", []column{{"thread", number}, {"id", number}, {"org", orgID}, {"entries", number}, {"ref", oneID}}},
-	"large_blobs":     {2, "org, sum", []column{{"org", orgID}, {"sum", oneID}, {"recipe", oneID}, {"size", number}}},
+	"threads": {2, "org, name", []column{{"org", orgID}, {"name", text}, {"id", threadID}, {"head", text}, {"checkpoints", number}, {"bytes", number},
+		{"fence", number}, {"lease_until", whether}, {"dirty", number}, {"known", number}}},
+	"checkpoints": {2, "org, thread, seq", []column{{"org", orgID}, {"id", text}, {"thread", threadID}, {"seq", number}, {"parent", text}, {"label", text},
+		{"pinned", whether}, {"added", number}, {"manifest", number}}},
+	"thread_segments": {2, "thread, id", []column{{"thread", threadID}, {"id", segmentID}, {"org", orgID}, {"entries", number}, {"ref", oneID}}},
+	"large_blobs":     {2, "org, size", []column{{"org", orgID}, {"sum", oneID}, {"recipe", oneID}, {"size", number}}},
 	"content_orgs":    {1, "org", []column{{"org", orgID}, {"version", number}, {"generation", number}}},
-	"content_packs":   {2, "org, id", []column{{"org", orgID}, {"id", oneID}, {"state", number}, {"in_index", oneID}, {"blob_key", blobKey}, {"objects", number}}},
-	"content_data":    {2, "org, id", []column{{"org", orgID}, {"id", oneID}}},
-	"content_indexes": {2, "org, id", []column{{"org", orgID}, {"id", oneID}, {"blob_key", blobKey}, {"objects", number}, {"packs", number}}},
-	"content_uploads": {2, "org, id", []column{{"org", orgID}, {"id", text}, {"thread", text}}},
-	"content_lists":   {3, "org, upload, id", []column{{"org", orgID}, {"upload", text}, {"id", oneID}, {"blob_key", blobKey}, {"objects", number}}},
+	"content_packs": {2, "org, created_at, objects", []column{{"org", orgID}, {"id", contentID}, {"state", number}, {"in_index", contentID},
+		{"blob_key", blobKey}, {"objects", number}}},
+	"content_data":    {2, "org, id", []column{{"org", orgID}, {"id", contentID}}},
+	"content_indexes": {2, "org, id", []column{{"org", orgID}, {"id", contentID}, {"blob_key", blobKey}, {"objects", number}, {"packs", number}}},
+	"content_uploads": {2, "org, begun_at", []column{{"org", orgID}, {"id", uploadID}, {"thread", text}}},
+	"content_lists": {3, "org, upload, id", []column{{"org", orgID}, {"upload", uploadID}, {"id", contentID}, {"blob_key", blobKey},
+		{"objects", number}}},
 }
 
 // tableOrder is the order in which tables are listed: what says what exists
@@ -144,6 +151,13 @@ func (l labels) show(k kind, v any) (string, error) {
 		return l.of("process", string(b)), nil
 	case k == oneID:
 		return l.of("obj", string(b)), nil
+	case k == uploadID:
+		return l.of("upload", string(b)), nil
+	case k == contentID:
+		if len(bytes.Trim(b, "\x00")) == 0 {
+			return "-", nil
+		}
+		return l.of("content", string(b)), nil
 	case k == packIDs:
 		return l.packs(b), nil
 	case k == someIDs:
@@ -153,7 +167,7 @@ func (l labels) show(k kind, v any) (string, error) {
 }
 
 func (l labels) number(k kind, n int64) string {
-	if prefix := map[kind]string{orgID: "org", repoID: "repo", packID: "pack", setID: "set"}[k]; prefix != "" && n != 0 {
+	if prefix := map[kind]string{orgID: "org", repoID: "repo", packID: "pack", setID: "set", threadID: "thread", segmentID: "segment"}[k]; prefix != "" && n != 0 {
 		return l.of(prefix, strconv.FormatInt(n, 10))
 	} else if prefix != "" {
 		return "-"
@@ -205,7 +219,7 @@ type state struct {
 // read reads everything that is stored, and fails at a table that it does not
 // know.
 func read(s *stack.Stack, l labels) (*state, error) {
-	db, err := sql.Open("sqlite3", "file:///meta.db?vfs="+s.VFS+"&_pragma=query_only(on)")
+	db, err := s.Database()
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +248,11 @@ func read(s *stack.Stack, l labels) (*state, error) {
 
 // knowsAll fails unless the tables of the database are those of tables.
 func knowsAll(db *sql.DB) error {
-	rows, err := db.Query(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name != 'schema_version' ORDER BY name`)
+	list := `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name != 'schema_version' ORDER BY name`
+	if _, sqlite := db.Driver().(*driver.SQLite); !sqlite {
+		list = `SELECT tablename::text FROM pg_tables WHERE schemaname = current_schema() AND tablename NOT IN ('schema_version', 'event_head') ORDER BY tablename::text COLLATE "C"`
+	}
+	rows, err := db.Query(list)
 	if err != nil {
 		return err
 	}
@@ -285,7 +303,8 @@ func (st *state) table(db *sql.DB, l labels, name string) error {
 		st.rows[name][key] = r
 		st.order[name] = append(st.order[name], key)
 	}
-	if name == "retired" { // the keys of one time are in no order
+	switch name { // rows of one time, and of random ids, are in no order
+	case "retired", "content_data", "content_lists", "content_uploads", "thread_segments":
 		slices.Sort(st.order[name])
 	}
 	return rows.Err()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/pack"
@@ -20,15 +21,25 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/policy"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/testkit"
 	"github.com/cairnstate/cairn/tests/stack"
 )
 
 var update = flag.Bool("update", false, "write the listings as they are")
 
-// TestWrites runs each file of testdata on stores of its own. A file is a list
-// of commands, one a line, each followed by what it did, indented. A line with
-// "#" is a comment.
+// TestWrites runs each file of testdata on stores of its own, with either database. A
+// file is a list of commands, one a line, each followed by what it did, indented. A
+// line with "#" is a comment.
 func TestWrites(t *testing.T) {
+	for name, database := range map[string]func(testing.TB) string{
+		"SQLite":   func(testing.TB) string { return "" },
+		"Postgres": testkit.Postgres,
+	} {
+		t.Run(name, func(t *testing.T) { testWrites(t, database) })
+	}
+}
+
+func testWrites(t *testing.T, database func(testing.TB) string) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 3 {
 		t.Fatalf("testdata has %d files: %v", len(files), err)
@@ -39,7 +50,7 @@ func TestWrites(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(t, string(want))
+			got := run(t, string(want), database(t))
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -82,8 +93,8 @@ func differing(want, got string) string {
 }
 
 // run runs a script and returns it with what its commands did.
-func run(t *testing.T, script string) string {
-	w := newWorld(t)
+func run(t *testing.T, script, database string) string {
+	w := newWorld(t, database)
 	var out strings.Builder
 	for line := range strings.Lines(script) {
 		if strings.HasPrefix(line, "    ") {
@@ -120,9 +131,11 @@ type world struct {
 	labels labels
 	last   *state
 	out    strings.Builder
-	fate   string // "crashed" or "raced": what happens to Changes with packs
+	// fate is what happens to Changes with packs: "crashed", "raced" or "lost".
+	fate   string
 	repos  map[string]meta.RepoID
 	lines  map[string]stack.Line // by repository and branch
+	leases map[string]*checkpoint.Lease
 }
 
 // errCrash is what a writer sees of a Change whose outcome it never learns.
@@ -136,26 +149,33 @@ type observed struct {
 
 // Apply implements meta.Store.
 func (o observed) Apply(ctx context.Context, c meta.Change) (meta.Verdict, error) {
-	if c.AddPack != nil || c.ReplacePacks != nil {
+	if c.AddPack != nil || c.ReplacePacks != nil || c.Content != nil && len(c.Content.AddPacks) > 0 || c.Thread != nil && c.Thread.Append != nil {
 		o.world.before()
-		switch o.world.fate {
-		case "crashed":
+		switch {
+		case o.world.fate == "crashed":
 			return meta.Verdict{}, errCrash
-		case "raced":
+		case o.world.fate == "lost":
+			o.world.fate = ""
+			if _, err := o.Store.Apply(ctx, c); err != nil {
+				return meta.Verdict{}, err
+			}
+			return meta.Verdict{}, errCrash
+		case o.world.fate == "raced" && len(c.Refs) > 0:
 			c.Refs[0].Old = object.Hash(object.Blob, []byte("another's"))
 		}
 	}
 	return o.Store.Apply(ctx, c)
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, database string) *world {
 	w := &world{
 		t: t, ctx: t.Context(), clock: &stack.Clock{}, author: &stack.Author{Rand: rand.New(rand.NewPCG(1, 2))},
 		labels: newLabels(), repos: make(map[string]meta.RepoID), lines: make(map[string]stack.Line),
+		leases: make(map[string]*checkpoint.Lease),
 	}
 	var err error
 	w.stack, err = stack.Open(w.ctx, stack.Options{
-		FS: fsx.NewMem(), Clock: w.clock, Meta: func(s meta.Store) meta.Store { return observed{s, w} },
+		FS: fsx.NewMem(), Clock: w.clock, Postgres: database, Meta: func(s meta.Store) meta.Store { return observed{s, w} },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +191,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) read() *state {
 	w.t.Helper()
-	st, err := read(w.stack, w.labels)
+	// Events get their positions when somebody asks for them.
+	_, err := w.stack.Meta.Events(w.ctx, stack.Org, 0, 1)
+	var st *state
+	if err == nil {
+		st, err = read(w.stack, w.labels)
+	}
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -218,6 +243,9 @@ func (w *world) do(c []string) (string, error) {
 		r, err := w.stack.Engine.Create(w.ctx, stack.Writer, repo.CreateRequest{Name: args})
 		w.repos[args] = r.ID
 		return "", err
+	}
+	if do := checkpointCommands[c[0]]; do != nil {
+		return do(w, c[1:])
 	}
 	id, ok := w.repos[c[1]]
 	if !ok {
