@@ -96,7 +96,7 @@ func (e *Engine) Append(ctx context.Context, c Caller, n NewCheckpoint) (Appende
 	}
 	for range maxRetries {
 		done, err := a.try(ctx)
-		if !moved(err) {
+		if !moved(err) && !(n.Expected.Any && is(err, StaleHead)) {
 			return done, err
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/blob/mem"
 	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/content"
@@ -59,45 +60,47 @@ func (c *Clock) Set(at time.Time) {
 	c.fixed.Store(at.UnixMicro())
 }
 
-// World is one org on a store of its own.
+// World is one server for one org on a store of its own.
 type World struct {
 	Org         string
+	ID          meta.OrgID
 	Clock       *Clock
 	Meta        meta.Store
 	Content     *content.Store
 	Checkpoints *checkpoint.Engine
 	Repos       *repo.Engine
+	Blobs       blob.Store
 	Handler     http.Handler
 
-	key *ecdsa.PrivateKey
-	pem []byte
-	dir string
+	process  string
+	database string // of PostgreSQL, "" for SQLite
+	key      *ecdsa.PrivateKey
+	pem      []byte
+	dir      string
 }
 
 var made atomic.Int64
 
+// lease is how long a world counts as alive after a heartbeat, by its clock.
+const lease = 1000 * time.Hour
+
 // Open makes a world on SQLite below dir or, with the URL of a database, on
-// PostgreSQL.
-func Open(ctx context.Context, dir, databaseURL string) (_ *World, err error) {
-	w := &World{Org: fmt.Sprintf("world-%d-%d", os.Getpid(), made.Add(1)), Clock: new(Clock)}
-	if w.dir, err = os.MkdirTemp(dir, "world"); err != nil {
-		return nil, err
-	}
-	var store *sqlstore.Store
-	if databaseURL != "" {
-		store, err = sqlstore.OpenPostgres(ctx, databaseURL, sqlstore.PostgresOptions{Clock: w.Clock.Now, Conns: 6})
-	} else {
-		store, err = sqlstore.OpenSQLite(ctx, filepath.Join(w.dir, "meta.db"), sqlstore.SQLiteOptions{Clock: w.Clock.Now, Readers: 4})
-	}
-	if err != nil {
+// PostgreSQL, with blobs in memory.
+func Open(ctx context.Context, dir, databaseURL string) (*World, error) {
+	return OpenOn(ctx, dir, databaseURL, mem.New())
+}
+
+// OpenOn is Open with blobs.
+func OpenOn(ctx context.Context, dir, databaseURL string, blobs blob.Store) (_ *World, err error) {
+	w := &World{Org: fmt.Sprintf("world-%d-%d", os.Getpid(), made.Add(1)), Clock: new(Clock), Blobs: blobs, database: databaseURL}
+	if err := w.open(ctx, dir); err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, store.Close())
+			err = errors.Join(err, w.Close())
 		}
 	}()
-	w.Meta = store
 	if w.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
 	}
@@ -105,6 +108,34 @@ func Open(ctx context.Context, dir, databaseURL string) (_ *World, err error) {
 		return nil, err
 	}
 	return w, w.serve()
+}
+
+// Beside is another server of a world that is on PostgreSQL.
+func (w *World) Beside(ctx context.Context, dir string) (*World, error) {
+	n := &World{Org: w.Org, ID: w.ID, Clock: w.Clock, Blobs: w.Blobs, database: w.database, key: w.key, pem: w.pem}
+	if err := n.open(ctx, dir); err != nil {
+		return nil, err
+	}
+	return n, n.serve()
+}
+
+// open opens the metadata.
+func (w *World) open(ctx context.Context, dir string) (err error) {
+	w.process = fmt.Sprintf("process-%d-%d", os.Getpid(), made.Add(1))
+	if w.dir, err = os.MkdirTemp(dir, "world"); err != nil {
+		return err
+	}
+	var store *sqlstore.Store
+	if w.database != "" {
+		store, err = sqlstore.OpenPostgres(ctx, w.database, sqlstore.PostgresOptions{Clock: w.Clock.Now, Conns: 6})
+	} else {
+		store, err = sqlstore.OpenSQLite(ctx, filepath.Join(w.dir, "meta.db"), sqlstore.SQLiteOptions{Clock: w.Clock.Now, Readers: 4})
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(w.dir))
+	}
+	w.Meta = store
+	return nil
 }
 
 func (w *World) createOrg(ctx context.Context) error {
@@ -118,19 +149,19 @@ func (w *World) createOrg(ctx context.Context) error {
 	}
 	w.pem = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 	o := service.Operator{Meta: w.Meta}
-	_, err = o.CreateOrg(ctx, w.Org, "", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	org, err := o.CreateOrg(ctx, w.Org, "", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}))
+	w.ID = org.ID
 	return err
 }
 
 func (w *World) serve() error {
-	blobs := mem.New()
 	feed := events.NewFeed(w.Meta)
 	w.Repos = repo.New(repo.Config{
-		Meta: feed, Blobs: blobs, Process: w.Org, Scratch: w.dir,
-		ODB: odb.New(odb.Config{Meta: w.Meta, Blobs: blobs, Scratch: w.dir, Process: w.Org}),
+		Meta: feed, Blobs: w.Blobs, Process: w.process, Scratch: w.dir, Clock: w.Clock.Now, Lease: lease,
+		ODB: odb.New(odb.Config{Meta: w.Meta, Blobs: w.Blobs, Scratch: w.dir, Process: w.process}),
 	})
-	w.Content = content.New(content.Config{Meta: w.Meta, Blobs: blobs, Process: w.Org, Begin: w.Repos.Begin, Clock: w.Clock.Now})
-	w.Checkpoints = checkpoint.New(checkpoint.Config{Meta: w.Meta, Content: w.Content, Clock: w.Clock.Now})
+	w.Content = content.New(content.Config{Meta: w.Meta, Blobs: w.Blobs, Process: w.process, Begin: w.Repos.Begin, Clock: w.Clock.Now})
+	w.Checkpoints = checkpoint.New(checkpoint.Config{Meta: w.Meta, Content: w.Content, Process: w.process, Clock: w.Clock.Now})
 	verifier, err := auth.NewVerifier(auth.Options{})
 	if err != nil {
 		return err
