@@ -1,6 +1,7 @@
 package linear_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -14,6 +15,18 @@ type operation struct {
 	answer    answer
 }
 
+// event is an operation as the search sees it.
+type event[S fmt.Stringer] struct {
+	call, end int64
+	// step applies it to a state, or reports that it cannot have been so.
+	step func(S) (bool, S)
+	// still says that it changes nothing, wherever it stands.
+	still bool
+	// maybe says that nobody knows whether it took place.
+	maybe bool
+	text  string
+}
+
 // linearizable looks for an order of a history's operations that explains every
 // answer and in which what ended comes before what was called later. Groups of
 // refs are independent of each other.
@@ -23,33 +36,53 @@ func linearizable(history []operation) error {
 		groups[op.action.group] = append(groups[op.action.group], op)
 	}
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
-		ops := groups[g]
-		slices.SortFunc(ops, func(a, b operation) int { return int(a.call - b.call) })
-		s := search{ops: ops, placed: make([]bool, len(ops)), failed: map[string]bool{}}
-		if !s.from(refs{}, 0) {
-			return fmt.Errorf("%d operations on %s have no order that explains them: the best one ends after %d at %s before\n%s", len(ops), g, s.best, s.at, s.stuck)
+		var events []event[refs]
+		for _, op := range groups[g] {
+			events = append(events, event[refs]{
+				call: op.call, end: op.end, still: !op.answer.done || op.action.what == read, text: fmt.Sprintf("%+v", op),
+				step: func(now refs) (bool, refs) { return step(now, op.action, op.answer) },
+			})
 		}
+		if err := explain(events, refs{}); err != nil {
+			return fmt.Errorf("on %s: %w", g, err)
+		}
+	}
+	return nil
+}
+
+// explain looks for an order of events that begins in a state.
+func explain[S fmt.Stringer](events []event[S], start S) error {
+	slices.SortFunc(events, func(a, b event[S]) int { return cmp.Compare(a.call, b.call) })
+	s := search[S]{ops: events, placed: make([]bool, len(events)), failed: map[string]bool{}}
+	for _, e := range events {
+		if !e.maybe {
+			s.certain++
+		}
+	}
+	if !s.from(start, 0) {
+		return fmt.Errorf("%d operations have no order that explains them: the best one ends after %d at %s before\n%s", len(events), s.best, s.at, s.stuck)
 	}
 	return nil
 }
 
 // search is that of Wing and Gong, with the positions remembered that lead
 // nowhere.
-type search struct {
-	ops    []operation // by call
-	placed []bool
-	failed map[string]bool
+type search[S fmt.Stringer] struct {
+	ops     []event[S] // by call
+	certain int        // how many of them took place
+	placed  []bool
+	failed  map[string]bool
 	// best is how many operations could be placed at once, which led to at; none
 	// of stuck can follow.
 	best  int
-	at    refs
+	at    S
 	stuck string
 }
 
 // from reports whether the operations that are not placed can follow a state.
 // Reads and refusals, which change nothing wherever they stand, are placed as
 // soon as they can be: if any order is right, one is in which they come then.
-func (s *search) from(now refs, count int) bool {
+func (s *search[S]) from(now S, count int) bool {
 	var here []int // placed by this call
 	defer func() {
 		for _, i := range here {
@@ -59,10 +92,10 @@ func (s *search) from(now refs, count int) bool {
 	for again := true; again; {
 		again = false
 		for _, i := range s.next() {
-			if op := s.ops[i]; op.answer.done && op.action.what != read {
+			if !s.ops[i].still || s.ops[i].maybe {
 				continue
 			}
-			if ok, _ := step(now, s.ops[i].action, s.ops[i].answer); ok {
+			if ok, _ := s.ops[i].step(now); ok {
 				s.placed[i], again = true, true
 				here = append(here, i)
 			}
@@ -72,10 +105,10 @@ func (s *search) from(now refs, count int) bool {
 	if count > s.best {
 		s.best, s.at, s.stuck = count, now, ""
 		for _, i := range s.next() {
-			s.stuck += fmt.Sprintf("\t%+v\n", s.ops[i])
+			s.stuck += "\t" + s.ops[i].text + "\n"
 		}
 	}
-	if count == len(s.ops) {
+	if count == s.certain {
 		return true
 	}
 	key := s.key(now)
@@ -83,9 +116,13 @@ func (s *search) from(now refs, count int) bool {
 		return false
 	}
 	for _, i := range s.next() {
-		if ok, then := step(now, s.ops[i].action, s.ops[i].answer); ok {
+		if ok, then := s.ops[i].step(now); ok {
 			s.placed[i] = true
-			found := s.from(then, count+1)
+			more := count
+			if !s.ops[i].maybe {
+				more++
+			}
+			found := s.from(then, more)
 			s.placed[i] = false
 			if found {
 				return true
@@ -98,7 +135,7 @@ func (s *search) from(now refs, count int) bool {
 
 // next returns the operations that can be the next one: those called before any
 // other that is not placed has ended.
-func (s *search) next() []int {
+func (s *search[S]) next() []int {
 	var list []int
 	end := int64(1<<63 - 1)
 	for i, op := range s.ops {
@@ -115,7 +152,7 @@ func (s *search) next() []int {
 }
 
 // key names a position.
-func (s *search) key(now refs) string {
+func (s *search[S]) key(now S) string {
 	key := []byte(now.String())
 	var word uint64
 	for i, placed := range s.placed {
