@@ -108,6 +108,9 @@ func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r
 		if err == io.EOF {
 			break
 		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return content.Stored{}, fmt.Errorf("%w: it ends within an object", frame.ErrInvalid)
+		}
 		if err == nil {
 			err = write(ctx, up, o)
 		}
@@ -134,9 +137,6 @@ func write(ctx context.Context, up *content.Upload, o frame.Encoded) error {
 func badObject(err error) error {
 	if corrupt, ok := errors.AsType[*tree.CorruptError](err); ok {
 		return refuse(InvalidObject, "the bytes of object %s are not those that its digest names", corrupt.Digest)
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it ends within an object", frame.ErrInvalid)
 	}
 	return err
 }

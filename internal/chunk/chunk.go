@@ -5,7 +5,6 @@ package chunk
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -47,20 +46,26 @@ var scanners = sync.Pool{New: func() any {
 func Split(r io.Reader, fn func(b []byte) error) error {
 	s := scanners.Get().(*scanner)
 	defer scanners.Put(s)
-	n, err := io.ReadFull(r, s.head[:])
+	// io.ReadFull would not tell the end of r from an io.ErrUnexpectedEOF of r.
+	n, err := 0, error(nil)
+	for n < len(s.head) && err == nil {
+		var more int
+		more, err = r.Read(s.head[n:])
+		n += more
+	}
 	switch {
-	case errors.Is(err, io.EOF):
-		return nil
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fn(s.head[:n])
-	case err != nil:
+	case err != nil && err != io.EOF:
 		return err
+	case n == 0:
+		return nil
+	case n < len(s.head):
+		return fn(s.head[:n])
 	}
 	s.chunker.Reset(io.MultiReader(bytes.NewReader(s.head[:]), r))
 	defer s.chunker.Reset(nil)
 	for {
 		b, err := s.chunker.Next()
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil && err != io.EOF {
 			return err
 		}
 		if len(b) > 0 {

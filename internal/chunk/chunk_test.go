@@ -107,6 +107,17 @@ func TestAnInsertionChangesTheChunksAroundIt(t *testing.T) {
 
 func TestErrorsEndIt(t *testing.T) {
 	boom := errors.New("boom")
+	for _, size := range []int{0, 1000, NormalSize, 9 << 20} { // a stream that breaks off is no shorter file
+		cut := io.MultiReader(bytes.NewReader(stream(5, size)), iotest.ErrReader(io.ErrUnexpectedEOF))
+		total := 0
+		err := Split(cut, func(b []byte) error {
+			total += len(b)
+			return nil
+		})
+		if !errors.Is(err, io.ErrUnexpectedEOF) || total == size && size > 0 {
+			t.Errorf("a stream that breaks off after %d bytes: %d bytes and %v", size, total, err)
+		}
+	}
 	if err := Split(iotest.ErrReader(boom), func([]byte) error { return nil }); !errors.Is(err, boom) {
 		t.Errorf("error of a small file: %v", err)
 	}
