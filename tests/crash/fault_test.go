@@ -22,10 +22,12 @@ type shop struct {
 	calls  atomic.Int64
 	worker *worker
 	errs   []error // of operations that failed
+	// threads of checkpoints are worked on, in place of repositories.
+	threads bool
 }
 
-func newShop() *shop {
-	s := &shop{disk: fsx.NewMem(), clock: &stack.Clock{}}
+func newShop(threads bool) *shop {
+	s := &shop{disk: fsx.NewMem(), clock: &stack.Clock{}, threads: threads}
 	s.worker = newWorker("w", nil, s.clock, 7)
 	s.worker.failed = func(step string, err error) { s.errs = append(s.errs, fmt.Errorf("%s: %w", step, err)) }
 	return s
@@ -60,8 +62,11 @@ func (s *shop) close() error {
 // new one.
 func (s *shop) steps(ctx context.Context) error {
 	w := s.worker
+	if s.threads {
+		return w.through(w.threadSteps(ctx))
+	}
 	first := w.tracks[0]
-	for _, step := range []func() error{
+	return w.through([]func() error{
 		func() error { return w.push(ctx, first, mainRef, w.line(first, mainRef), 1, 200) },
 		func() error { return w.push(ctx, first, mainRef, w.line(first, mainRef), 3, 2<<10) },
 		func() error { return w.commit(ctx, first, 300) },
@@ -76,7 +81,12 @@ func (s *shop) steps(ctx context.Context) error {
 		func() error { return w.remove(ctx, w.tracks[1]) },
 		func() error { return w.push(ctx, first, mainRef, w.line(first, mainRef), 1, 200) },
 		func() error { return w.sweep(ctx) },
-	} {
+	})
+}
+
+// through does one step after another, whether they succeed or fail.
+func (w *worker) through(steps []func() error) error {
+	for _, step := range steps {
 		var lost *lostError
 		if err := step(); errors.As(err, &lost) {
 			return err
@@ -91,6 +101,9 @@ func (s *shop) steps(ctx context.Context) error {
 func (s *shop) prepare(ctx context.Context) error {
 	if err := s.open(ctx); err != nil {
 		return err
+	}
+	if s.threads {
+		return errors.Join(s.worker.threadsBefore(ctx), s.close())
 	}
 	for range 2 {
 		if err := s.worker.create(ctx); err != nil {
@@ -109,7 +122,7 @@ func (s *shop) prepare(ctx context.Context) error {
 // verify checks that nothing is lost and that one sweep leaves nothing over.
 func (s *shop) verify(ctx context.Context, st *stack.Stack) error {
 	var live []meta.RepoID
-	for _, t := range s.worker.tracks {
+	for _, t := range s.worker.known() {
 		id, err := t.mark(t.done()).check(ctx, st)
 		if err != nil {
 			return err
@@ -198,19 +211,27 @@ func (s *shop) after(ctx context.Context) error {
 		return err
 	}
 	known := len(s.errs)
-	first := s.worker.tracks[0]
-	if err := errors.Join(
-		s.worker.push(ctx, first, mainRef, s.worker.line(first, mainRef), 3, 2<<10),
-		s.worker.commit(ctx, first, 100),
-		s.worker.fork(ctx, first),
-		s.worker.collect(ctx, first),
-	); err != nil {
+	if s.threads {
+		if err := s.worker.threadsAfter(ctx); err != nil {
+			return err
+		}
+	} else if err := s.reposAfter(ctx); err != nil {
 		return err
 	}
 	if len(s.errs) > known {
 		return fmt.Errorf("operations still fail: %w", s.errs[known])
 	}
 	return errors.Join(s.tidy(ctx, st), s.verify(ctx, st))
+}
+
+func (s *shop) reposAfter(ctx context.Context) error {
+	first := s.worker.tracks[0]
+	return errors.Join(
+		s.worker.push(ctx, first, mainRef, s.worker.line(first, mainRef), 3, 2<<10),
+		s.worker.commit(ctx, first, 100),
+		s.worker.fork(ctx, first),
+		s.worker.collect(ctx, first),
+	)
 }
 
 // kind is a kind of fault: what match picks fails with err, once or from then on.
@@ -253,16 +274,17 @@ func kinds() []kind {
 func TestEveryFault(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			t.Run("opening", func(t *testing.T) { k.test(t, true, 6) })
-			t.Run("working", func(t *testing.T) { k.test(t, false, 24) })
+			t.Run("opening", func(t *testing.T) { k.test(t, true, false, 6) })
+			t.Run("working", func(t *testing.T) { k.test(t, false, false, 24) })
+			t.Run("checkpoints", func(t *testing.T) { k.test(t, false, true, 12) })
 		})
 	}
 }
 
 // test tries the fault at every call, or in the short form at about so many.
-func (k kind) test(t *testing.T, opening bool, short int64) {
+func (k kind) test(t *testing.T, opening, threads bool, short int64) {
 	var calls int64
-	sound := newShop()
+	sound := newShop(threads)
 	err := sound.run(t.Context(), opening, func(op fsx.Op, name string) error {
 		if k.match(op, name) {
 			calls++
@@ -278,7 +300,7 @@ func (k kind) test(t *testing.T, opening bool, short int64) {
 	}
 	runs, told := 0, 0
 	for n := int64(1); n <= calls; n += stride {
-		s := newShop()
+		s := newShop(threads)
 		runs++
 		if err := s.run(t.Context(), opening, k.hook(n)); err != nil {
 			t.Fatalf("fault %d of %d: %v; the operations told %v", n, calls, err, errors.Join(s.errs...))

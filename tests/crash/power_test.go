@@ -33,6 +33,7 @@ type plant struct {
 	seed    uint64
 	clones  int   // ways in which each loss of power goes
 	least   int64 // sync points
+	threads bool  // of checkpoints only
 	wrap    func(fsx.FS) fsx.FS
 	workers []*worker
 
@@ -152,6 +153,7 @@ func (p *plant) run(ctx context.Context, n, rounds, steps int) (err error) {
 	var s *stack.Stack
 	for i := range n {
 		w := newWorker(fmt.Sprintf("w%d", i), nil, p.clock, p.seed+uint64(i))
+		w.only = p.threads
 		p.workers = append(p.workers, w)
 	}
 	for round := 0; round < rounds || p.points.Load() < p.least; round++ {
@@ -171,7 +173,7 @@ func (p *plant) run(ctx context.Context, n, rounds, steps int) (err error) {
 			})
 		}
 		all.Wait()
-		if err = errors.Join(errs...); err == nil && round == 0 {
+		if err = errors.Join(errs...); err == nil && round == 0 && !p.threads {
 			err = p.fold(ctx, s)
 		}
 		if err = errors.Join(append(s.Reported(), err, s.Close())...); err != nil {
@@ -227,6 +229,9 @@ func (p *plant) verify(ctx context.Context, o outage, git string) (err error) {
 	}
 	if err := errors.Join(s.Check(ctx, live...), s.Integrity()); err != nil {
 		return err
+	}
+	if git != "" && p.threads {
+		return goOn(ctx, s, clock)
 	}
 	if git == "" || len(live) == 0 {
 		return nil
@@ -315,19 +320,25 @@ func (p *plant) operate(t *testing.T, workers, rounds, steps int, deep int64) fi
 }
 
 // TestPowerLoss takes the power at every sync of a workload.
-func TestPowerLoss(t *testing.T) {
+func TestPowerLoss(t *testing.T) { powerLoss(t, false) }
+
+// TestPowerLossOfCheckpoints does so while checkpoints are saved, forked, deleted and
+// swept.
+func TestPowerLossOfCheckpoints(t *testing.T) { powerLoss(t, true) }
+
+func powerLoss(t *testing.T, threads bool) {
 	workers, rounds, steps, clones, deep := 2, 2, 25, 1, int64(50)
 	if testkit.Soaking() {
 		workers, rounds, steps, clones, deep = 3, 4, 50, 3, 20
 	}
 	p := newPlant(testkit.Seed(t), clones)
-	p.least = 510
+	p.least, p.threads = 510, threads
 	f := p.operate(t, workers, rounds, steps, deep)
 	for _, err := range f.broken {
 		t.Error(err)
 	}
 	points := p.points.Load()
-	t.Logf("%d sync points, %d outages checked, %d of them with git fsck, a sweep and a commit", points, f.checked, f.deeply)
+	t.Logf("%d sync points, %d outages checked, %d of them with a sweep and a write", points, f.checked, f.deeply)
 	if points < 500 || f.checked < 500 {
 		t.Errorf("%d sync points and %d outages: too few to prove anything", points, f.checked)
 	}
@@ -377,15 +388,21 @@ func TestPowerLossIsNoticed(t *testing.T) {
 	under := func(prefix string) func(string) bool {
 		return func(name string) bool { return strings.HasPrefix(name, prefix) }
 	}
-	for name, lie := range map[string]liar{
-		"database log":   {file: under("meta.db-wal"), dir: never},
-		"database":       {file: func(name string) bool { return name == "meta.db" }, dir: never},
-		"database names": {file: never, dir: func(name string) bool { return name == "." }},
-		"blobs":          {file: under("tmp/"), dir: never},
-		"blob names":     {file: never, dir: under("objects/")},
+	for name, lie := range map[string]struct {
+		file, dir func(string) bool
+		threads   bool
+	}{
+		"database log":              {file: under("meta.db-wal"), dir: never},
+		"database":                  {file: func(name string) bool { return name == "meta.db" }, dir: never},
+		"database names":            {file: never, dir: func(name string) bool { return name == "." }},
+		"blobs":                     {file: under("tmp/"), dir: never},
+		"blob names":                {file: never, dir: under("objects/")},
+		"blobs of checkpoints":      {file: under("tmp/"), dir: never, threads: true},
+		"blob names of checkpoints": {file: never, dir: under("objects/"), threads: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlant(1, 1)
+			p.threads = lie.threads
 			p.wrap = func(fsys fsx.FS) fsx.FS { return liar{fsys, lie.file, lie.dir} }
 			f := p.operate(t, 1, 2, 25, 0)
 			if len(f.broken) == 0 {

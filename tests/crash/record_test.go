@@ -13,14 +13,16 @@ import (
 	"github.com/cairnstate/cairn/tests/stack"
 )
 
-// state is what a repository may look like: absent, deleted or with these refs.
+// state is what a repository may look like: absent, deleted or with these refs; or a
+// thread: its checkpoints, the head at the end.
 type state struct {
 	absent, deleted bool
 	refs            map[string]object.ID
+	chain           []point
 }
 
 func (s state) equal(o state) bool {
-	return s.absent == o.absent && s.deleted == o.deleted && maps.Equal(s.refs, o.refs)
+	return s.absent == o.absent && s.deleted == o.deleted && maps.Equal(s.refs, o.refs) && slices.Equal(s.chain, o.chain)
 }
 
 // with returns the state after refs have moved; zero removes one.
@@ -50,13 +52,17 @@ func (s state) String() string {
 	for _, name := range slices.Sorted(maps.Keys(s.refs)) {
 		text += fmt.Sprintf(" %s=%.8s", name, s.refs[name].String())
 	}
+	for _, c := range s.chain {
+		text += fmt.Sprintf(" %s=%.8s", c.id, c.root)
+	}
 	return "live" + text
 }
 
-// track is the way of one repository through its states.
+// track is the way of one repository, or thread, through its states.
 type track struct {
-	name string
-	mu   sync.Mutex
+	name   string
+	thread bool
+	mu     sync.Mutex
 	// states grows by one with each operation, as it begins; the operation sets
 	// what it leads to as it ends, and what the repository is if it fails.
 	states []*future
@@ -69,8 +75,8 @@ type future struct {
 	state state
 }
 
-func newTrack(name string) *track {
-	t := &track{name: name, states: []*future{{known: make(chan struct{}), state: state{absent: true}}}}
+func newTrack(name string, thread bool) *track {
+	t := &track{name: name, thread: thread, states: []*future{{known: make(chan struct{}), state: state{absent: !thread}}}}
 	close(t.states[0].known)
 	return t
 }
@@ -123,10 +129,11 @@ func (t *track) settle(got state) bool {
 	return got.equal(before) || got.equal(next)
 }
 
-// mark is what must be true of a repository after a loss of power: it is in one
+// mark is what must be true of a repository or thread after a loss of power: it is in one
 // of these states, in the order of time.
 type mark struct {
 	name   string
+	thread bool
 	states []*future
 }
 
@@ -141,7 +148,7 @@ func (t *track) done() int {
 func (t *track) mark(done int) mark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return mark{t.name, slices.Clone(t.states[done:])}
+	return mark{t.name, t.thread, slices.Clone(t.states[done:])}
 }
 
 // look reads the state of a repository.
@@ -161,9 +168,19 @@ func look(ctx context.Context, s *stack.Stack, name string) (state, meta.RepoID,
 	}
 }
 
-// check compares a repository with its mark; live is 0 when it does not exist.
+// look reads the state of what the track is of.
+func (t *track) look(ctx context.Context, s *stack.Stack) (state, meta.RepoID, error) {
+	if t.thread {
+		got, err := lookThread(ctx, s, t.name)
+		return got, 0, err
+	}
+	return look(ctx, s, t.name)
+}
+
+// check compares a repository or a thread with its mark; live is 0 for all but a
+// repository that exists.
 func (m mark) check(ctx context.Context, s *stack.Stack) (live meta.RepoID, err error) {
-	got, id, err := look(ctx, s, m.name)
+	got, id, err := (&track{name: m.name, thread: m.thread}).look(ctx, s)
 	if err != nil {
 		return 0, err
 	}
@@ -174,9 +191,9 @@ func (m mark) check(ctx context.Context, s *stack.Stack) (live meta.RepoID, err 
 			if got.absent || got.deleted {
 				id = 0
 			}
-			return id, nil
+			return id, readAll(ctx, s, got.chain)
 		}
 		want += "\n\tor " + f.state.String()
 	}
-	return 0, errors.New("repository " + m.name + " is lost or old: it is " + got.String() + want)
+	return 0, errors.New(m.name + " is lost or old: it is " + got.String() + want)
 }

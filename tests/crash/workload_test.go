@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/checkpoint"
 	"github.com/cairnstate/cairn/internal/git/object"
 	"github.com/cairnstate/cairn/internal/git/wire"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/repo"
+	"github.com/cairnstate/cairn/internal/tree"
 	"github.com/cairnstate/cairn/tests/stack"
 )
 
@@ -30,6 +32,9 @@ type worker struct {
 	rand   *rand.Rand
 	mu     sync.Mutex // of tracks, which the loss of power looks at
 	tracks []*track
+	// threads are those of checkpoints. With only, nothing is done to repositories.
+	threads []*track
+	only    bool
 	// lines are what the worker has made, by repository and tip.
 	lines map[string]map[object.ID]stack.Line
 	// failed takes the errors of operations; without it there must be none.
@@ -49,7 +54,7 @@ func (w *worker) operate(ctx context.Context, what string, t *track, do func(id 
 	for _, l := range made {
 		w.lines[t.name][l.Tip] = l
 	}
-	before, id, err := look(ctx, w.stack, t.name)
+	before, id, err := t.look(ctx, w.stack)
 	if err != nil {
 		return w.fail(what, err)
 	}
@@ -71,7 +76,7 @@ func (w *worker) operate(ctx context.Context, what string, t *track, do func(id 
 	}
 	w.failed(what, err)
 	// It may have happened or not, as a whole.
-	got, _, err := look(ctx, w.stack, t.name)
+	got, _, err := t.look(ctx, w.stack)
 	if err != nil {
 		t.leave(next)
 		return w.fail(what, err)
@@ -105,10 +110,14 @@ func misleading(err error) string {
 	var stale *repo.StaleError
 	var gone *repo.GoneError
 	var missing *repo.NotFoundError
+	var lacking *tree.MissingError
+	if _, ok := errors.AsType[*checkpoint.Error](err); ok {
+		return "a refusal"
+	}
 	switch {
 	case errors.As(err, &refused), errors.As(err, &stale):
 		return "a refusal"
-	case errors.As(err, &gone), errors.As(err, &missing), errors.Is(err, meta.ErrNotFound), errors.Is(err, blob.ErrNotFound):
+	case errors.As(err, &lacking), errors.As(err, &gone), errors.As(err, &missing), errors.Is(err, meta.ErrNotFound), errors.Is(err, blob.ErrNotFound):
 		return "something absent"
 	}
 	return ""
@@ -119,7 +128,7 @@ func (w *worker) line(t *track, ref string) stack.Line { return w.lines[t.name][
 
 // track returns a new one.
 func (w *worker) track(lines map[object.ID]stack.Line) *track {
-	t := newTrack(fmt.Sprintf("%s-%d", w.name, len(w.tracks)))
+	t := newTrack(fmt.Sprintf("%s-%d", w.name, len(w.tracks)), false)
 	w.mu.Lock()
 	w.tracks = append(w.tracks, t)
 	w.mu.Unlock()
@@ -244,6 +253,9 @@ func (w *worker) any() *track {
 
 // step does one thing of many.
 func (w *worker) step(ctx context.Context) error {
+	if w.only {
+		return w.threadStep(ctx)
+	}
 	t := w.any()
 	if t == nil || w.rand.IntN(12) == 0 && len(w.tracks) < 8 {
 		if err := w.create(ctx); err != nil {
@@ -298,5 +310,5 @@ func (w *worker) step(ctx context.Context) error {
 func (w *worker) known() []*track {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Clone(w.tracks)
+	return slices.Concat(w.tracks, w.threads)
 }
