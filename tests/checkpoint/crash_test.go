@@ -5,10 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +42,31 @@ type crashes struct {
 	random *rand.Rand
 	saved  map[string]map[string]string // the files of each acknowledged checkpoint
 	order  []string
-	kills  int
+	// flying are requests without an answer yet.
+	flying         atomic.Int64
+	kills, between int
+}
+
+// front stands between the program and the server, and counts requests that are under
+// way. A server that dies takes its connections with it.
+func (c *crashes) front() string {
+	c.Helper()
+	target, err := url.Parse(c.server.URL)
+	if err != nil {
+		c.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:      func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		ErrorLog:     log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.flying.Add(1)
+		defer c.flying.Add(-1)
+		proxy.ServeHTTP(w, r)
+	}))
+	c.Cleanup(server.Close)
+	return server.URL
 }
 
 // TestCrashRounds edits, captures and restores while the client or the server is
@@ -49,6 +80,7 @@ func TestCrashRounds(t *testing.T) {
 	}
 	server := harness.Serve(t, harness.Options{})
 	c := &crashes{sandbox: newSandbox(t, server, "t"), server: server, random: random, saved: map[string]map[string]string{}}
+	c.url = c.front()
 	c.write(map[string]string{"start": "start"})
 	for round := range rounds {
 		c.edit(round)
@@ -56,12 +88,15 @@ func TestCrashRounds(t *testing.T) {
 		c.restoreThrough()
 		c.check()
 	}
-	t.Logf("%d kills, %d acknowledged checkpoints", c.kills, len(c.order))
+	t.Logf("%d kills, %d (%d %%) between a request and its answer; %d acknowledged checkpoints", c.kills, c.between, 100*c.between/max(c.kills, 1), len(c.order))
+	if 3*c.between < c.kills {
+		t.Errorf("only %d of %d kills came between a request and its answer", c.between, c.kills)
+	}
 	if c.kills < rounds {
 		t.Errorf("only %d kills in %d rounds", c.kills, rounds)
 	}
-	if _, err := server.Operate("fsck"); err != nil {
-		t.Errorf("fsck: %v", err)
+	if out, err := server.Operate("fsck"); err != nil {
+		t.Errorf("fsck: %v\n%s", err, out)
 	}
 }
 
@@ -94,8 +129,11 @@ func (c *crashes) interrupted(args ...string) (out []byte, done bool) {
 	go func() { ended <- cmd.Wait() }()
 	var err error
 	select {
-	case <-time.After(time.Duration(5+c.random.IntN(120)) * time.Millisecond):
+	case <-c.moment():
 		c.kills++
+		if c.flying.Load() > 0 {
+			c.between++
+		}
 		if c.random.IntN(2) == 0 {
 			c.server.Kill()
 			if err := c.server.Restart(); err != nil {
@@ -111,6 +149,32 @@ func (c *crashes) interrupted(args ...string) (out []byte, done bool) {
 		c.Errorf("%v is stale: %s", args, stderr.Bytes())
 	}
 	return stdout.Bytes(), err == nil
+}
+
+// moment comes when it is time for a kill: at any time, and every other time during a
+// request, if there is one soon.
+func (c *crashes) moment() <-chan time.Time {
+	wait := time.Duration(5+c.random.IntN(120)) * time.Millisecond
+	if c.random.IntN(2) == 0 {
+		return time.After(wait)
+	}
+	at := make(chan time.Time, 1)
+	skip := c.random.IntN(4) // requests that are left alone
+	go func() {
+		for range 3000 {
+			if c.flying.Load() > 0 {
+				if skip--; skip < 0 {
+					break
+				}
+				for c.flying.Load() > 0 {
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		at <- time.Now()
+	}()
+	return at
 }
 
 // captureThrough captures until it succeeds.

@@ -238,9 +238,9 @@ func (c *chain) check(t *testing.T) {
 	}
 }
 
-// TestOutages appends while the database restarts and the object store drops, delays
+// TestStoreFaults appends while the database restarts and the object store drops, delays
 // and breaks off: each checkpoint is there once, as it was sent.
-func TestOutages(t *testing.T) {
+func TestStoreFaults(t *testing.T) {
 	d := 4 * time.Second
 	if testkit.Soaking() {
 		d = 5 * time.Minute
