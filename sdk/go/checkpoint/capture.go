@@ -185,7 +185,7 @@ func (c *capture) scan(ctx context.Context) (*scanned, error) {
 	if c.Policy != nil {
 		policy = *c.Policy
 	}
-	up := newUpload(ctx, c.Blobs, Scope{Thread: c.Thread, Upload: c.upload}, c.Progress)
+	up := newUpload(ctx, c.Blobs, Scope{Thread: c.Thread, Upload: c.upload}, c.isFirst(ctx), c.Progress)
 	result, err := c.place.scan(up.ctx, workspace.ScanOptions{
 		Roots: c.Roots, Policy: policy, Links: c.Links, Secrets: c.Secrets, AllowShort: c.AllowShortSecrets,
 		MarkMixed: c.MarkChanged, ReadOnce: c.ReadOnce, Cache: c.state.cache(),
@@ -199,6 +199,16 @@ func (c *capture) scan(ctx context.Context) (*scanned, error) {
 		return nil, err
 	}
 	return result, nil
+}
+
+// isFirst reports whether the checkpoint can only become the first of its thread. A server then says of all objects that
+// they are missing.
+func (c *capture) isFirst(ctx context.Context) bool {
+	if _, confined := c.Blobs.(*Remote); !confined || c.AnyHead || c.expected != "" {
+		return false
+	}
+	head, err := c.Store.Head(ctx, c.Thread)
+	return err == nil && head == ""
 }
 
 // scanError turns errors of a walk into those of this package.

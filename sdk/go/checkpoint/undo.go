@@ -136,7 +136,7 @@ func (r *restore) keepIn(ctx context.Context, dir string, roots []Root, policy P
 	defer f.Close()
 	pile := &pileWriter{blobs: r.Blobs, w: bufio.NewWriterSize(f, 256<<10)}
 	for refused := 0; ; refused++ {
-		up := newUpload(ctx, pile, Scope{Thread: r.Thread}, nil)
+		up := newUpload(ctx, pile, Scope{Thread: r.Thread}, false, nil)
 		result, err := r.place.scan(up.ctx, workspace.ScanOptions{
 			Roots: roots, Policy: policy, Links: workspace.KeepOutside, Secrets: r.Secrets, AllowShort: true,
 			MarkMixed: true, Cache: r.state.cache(),
