@@ -226,6 +226,9 @@ type Entry struct {
 	Mixed  bool `json:"mixed,omitempty"`
 	// Xattrs are extended attributes by name.
 	Xattrs map[string][]byte `json:"xattrs,omitempty"`
+	// Deep says that the path of a directory has more than 4,096 bytes: what lies beneath
+	// it is not listed.
+	Deep bool `json:"deep,omitempty"`
 }
 
 // GetCheckpointFile asks for the content of a file of a checkpoint, or a range.
@@ -240,9 +243,13 @@ type GetCheckpointFile struct {
 type DiffCheckpoint struct {
 	// ID is the id of the checkpoint, as one escaped segment.
 	ID string `path:"checkpoint" json:"-"`
-	// Base is the id of the other one, of the same kind; the parent when absent, and
-	// nothing for a checkpoint without one.
-	Base   string `query:"base"`
+	// Base is the id of the other one; the parent when absent, and nothing for a
+	// checkpoint without one. Where one of the two is a manifest, files, links and empty
+	// directories are compared by what they hold.
+	Base string `query:"base"`
+	// Root is the root of a native checkpoint that a manifest is compared with;
+	// "workspace", or the only one, when absent.
+	Root   string `query:"root"`
 	Cursor string `query:"cursor"`
 	Limit  int    `query:"limit"` // 1 to 10000, 1000 when absent
 }

@@ -43,8 +43,8 @@ func (plain) Close() error { return nil }
 
 // Archive writes the entries of a checkpoint beneath a path, or a file, to w as a tar
 // archive. Names are paths of the checkpoint; attributes and times are in PAX
-// records, and links among the names are hard links. After an error what was written
-// is part of an archive.
+// records, and links among the names are hard links. A *DepthError says that the
+// archive cannot have all. After an error what was written is part of an archive.
 func (e *Engine) Archive(ctx context.Context, org meta.OrgID, c *Checkpoint, path string, f Format, w io.Writer) error {
 	packed, err := f.compressor(w)
 	if err != nil {
@@ -70,8 +70,14 @@ type archiver struct {
 	links  map[string]string // by path: the first of its group
 	sent   map[string]bool   // firsts of groups that are in the archive
 
-	held  []item
+	held  []heldEntry
 	bytes uint64
+}
+
+// heldEntry is an entry that is still to be written.
+type heldEntry struct {
+	path  string
+	entry tree.Entry
 }
 
 // Bounds of the files that are read at once.
@@ -137,7 +143,10 @@ func (a *archiver) readLinks() error {
 
 // hold takes the next entry.
 func (a *archiver) hold(path string, at *tree.Entry) error {
-	a.held = append(a.held, item{path, *at})
+	if Deep(path, at) {
+		return &DepthError{path}
+	}
+	a.held = append(a.held, heldEntry{path, *at})
 	e := &a.held[len(a.held)-1].entry
 	if err := a.engine.resolve(a.ctx, a.org, a.of, e); err != nil {
 		return err
@@ -175,7 +184,7 @@ func (a *archiver) flush() error {
 	return nil
 }
 
-func (a *archiver) write(src tree.Source, it *item, chunks map[tree.Digest][]byte) error {
+func (a *archiver) write(src tree.Source, it *heldEntry, chunks map[tree.Digest][]byte) error {
 	e := &it.entry
 	h := &tar.Header{
 		Name: it.path, Mode: int64(e.Mode), Uid: int(e.UID), Gid: int(e.GID), Format: tar.FormatPAX, ModTime: time.Unix(e.Mtime.Sec, int64(e.Mtime.Nsec)),

@@ -26,14 +26,16 @@ type Config struct {
 	Process string
 	// Clock is that of Meta; nil means time.Now.
 	Clock func() time.Time
-	// CacheBytes bounds the memory for what threads know; 0 means 64 MiB.
+	// CacheBytes bounds the memory for what threads know, and as much again for the
+	// entries of manifests; 0 means 64 MiB.
 	CacheBytes int64
 }
 
 // Engine answers for the threads of all orgs. It is safe for concurrent use.
 type Engine struct {
-	cfg      Config
-	segments *lru.Cache[int64, []byte]
+	cfg       Config
+	segments  *lru.Cache[int64, []byte]
+	manifests *lru.Cache[tree.Digest, []item] // by the digest of their document
 }
 
 // New returns an Engine.
@@ -44,7 +46,7 @@ func New(cfg Config) *Engine {
 	if cfg.CacheBytes == 0 {
 		cfg.CacheBytes = 64 << 20
 	}
-	return &Engine{cfg: cfg, segments: lru.New[int64, []byte](cfg.CacheBytes)}
+	return &Engine{cfg: cfg, segments: lru.New[int64, []byte](cfg.CacheBytes), manifests: lru.New[tree.Digest, []item](cfg.CacheBytes)}
 }
 
 // Caller is who asks for a change, and what is recorded of it.
@@ -277,10 +279,6 @@ func (e *Engine) Busy(t *meta.Thread) bool { return t.LeaseUntil.After(e.cfg.Clo
 // Now returns the time in milliseconds since 1970.
 func (e *Engine) Now() float64 { return float64(e.cfg.Clock().UnixMilli()) }
 
-// NewID returns an id for a checkpoint.
-func NewID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
+// NewID returns an id for a checkpoint, in the form of those that clients of Cairn
+// make.
+func NewID() string { return "cp-" + rand.Text() }

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,10 +14,29 @@ import (
 // ErrStop ends a walk without an error.
 var ErrStop = errors.New("enough")
 
+// MaxPath is how long the path of a directory may be in bytes, so that what lies
+// beneath it is told by its path. No system call takes a longer one, and a tree of many
+// such would have more bytes of paths than of anything else.
+const MaxPath = 4096
+
+// Deep reports whether what lies beneath a directory is left out of walks and
+// comparisons because its path is too long.
+func Deep(path string, entry *tree.Entry) bool {
+	return len(path) > MaxPath && entry.Type == tree.Directory && entry.Summary.Entries > 0
+}
+
 // PathError says that a checkpoint has nothing, or something else, at a path.
 type PathError struct{ Path string }
 
 func (e *PathError) Error() string { return fmt.Sprintf("the checkpoint has no such file: %q", e.Path) }
+
+// DepthError says that a directory's path is too long for what lies beneath it to be
+// named.
+type DepthError struct{ Path string }
+
+func (e *DepthError) Error() string {
+	return fmt.Sprintf("what lies beneath %.200q has paths of more than %d bytes: capture it as a root of its own, or restore the checkpoint", e.Path, MaxPath)
+}
 
 // Tree returns the root object of a native checkpoint.
 func (e *Engine) Tree(ctx context.Context, org meta.OrgID, c *Checkpoint) (*tree.Tree, error) {
@@ -44,7 +62,8 @@ func corrupt(err error) error {
 // Walk calls fn for the entries of a checkpoint beneath a path, "" for all, in order
 // of their paths, name by name and a directory before what is in it, strictly after
 // a path. Paths of native checkpoints begin with the name of a root. fn may return
-// ErrStop.
+// ErrStop, and tree.ErrSkip for a directory of which nothing more is wanted. Nothing
+// lies beneath those that are Deep.
 func (e *Engine) Walk(ctx context.Context, org meta.OrgID, c *Checkpoint, beneath, after string, fn func(path string, entry *tree.Entry) error) error {
 	err := e.walk(ctx, org, c, beneath, after, fn)
 	if errors.Is(err, ErrStop) {
@@ -149,79 +168,19 @@ func (w *walker) entries(prefix string, entries []tree.Entry, after []string) er
 				after = nil
 			}
 		}
+		path := prefix + e.Name
 		if len(after) == 0 {
-			if err := w.fn(prefix+e.Name, e); err != nil {
+			if err := w.fn(path, e); errors.Is(err, tree.ErrSkip) {
+				continue
+			} else if err != nil {
 				return err
 			}
 		}
-		if e.Type == tree.Directory {
-			if err := w.dir(prefix+e.Name+"/", e, within); err != nil {
+		if e.Type == tree.Directory && e.Summary.Entries > 0 && len(path) <= MaxPath {
+			if err := w.dir(path+"/", e, within); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// item is a file of a manifest.
-type item struct {
-	path  string
-	entry tree.Entry
-}
-
-// items reads the files of a manifest, in order of their paths.
-func (e *Engine) items(ctx context.Context, org meta.OrgID, c *Checkpoint) ([]item, error) {
-	b, err := e.read(ctx, org, c.Files)
-	if err != nil {
-		return nil, err
-	}
-	var raw []map[string]json.RawMessage
-	if err := json.Unmarshal(b, &raw); err != nil {
-		return nil, fmt.Errorf("files of checkpoint %q: %w: %w", c.ID, err, meta.ErrCorrupt)
-	}
-	list := make([]item, 0, len(raw))
-	for _, fields := range raw {
-		var i item
-		i.path, _ = jsonString(fields["path"]) // they were checked when they came in
-		kind, _ := jsonString(fields["kind"])
-		i.entry.Name = i.path[strings.LastIndexByte(i.path, '/')+1:]
-		switch kind {
-		case "dir":
-			i.entry.Type, i.entry.Mode = tree.Directory, 0o755
-		case "symlink":
-			i.entry.Type, i.entry.Mode = tree.Symlink, 0o777
-			i.entry.Target, _ = jsonString(fields["target"])
-		default:
-			k, size, _ := blobOf(fields, Files)
-			i.entry.Type, i.entry.Mode = tree.File, 0o644
-			i.entry.Content = tree.Content{Size: size, Digest: k.Sum, Sum: k.Sum}
-		}
-		list = append(list, i)
-	}
-	slices.SortFunc(list, func(a, b item) int { return comparePaths(a.path, b.path) })
-	return list, nil
-}
-
-func (e *Engine) walkManifest(ctx context.Context, org meta.OrgID, c *Checkpoint, beneath, after string, fn func(path string, entry *tree.Entry) error) error {
-	list, err := e.items(ctx, org, c)
-	if err != nil {
-		return err
-	}
-	found := beneath == ""
-	for i := range list {
-		if beneath != "" && !strings.HasPrefix(list[i].path, beneath+"/") {
-			found = found || list[i].path == beneath && list[i].entry.Type == tree.Directory
-			continue
-		}
-		if found = true; after != "" && comparePaths(list[i].path, after) <= 0 {
-			continue
-		}
-		if err := fn(list[i].path, &list[i].entry); err != nil {
-			return err
-		}
-	}
-	if !found {
-		return &PathError{beneath}
 	}
 	return nil
 }
@@ -255,7 +214,8 @@ func (e *Engine) lookupItem(ctx context.Context, org meta.OrgID, c *Checkpoint, 
 	if !ok {
 		return nil, &PathError{path}
 	}
-	return &list[i].entry, e.resolve(ctx, org, c, &list[i].entry)
+	entry := list[i].entry()
+	return entry, e.resolve(ctx, org, c, entry)
 }
 
 // resolve finds what the content of a manifest's file is made of. Its size is that of
@@ -290,75 +250,4 @@ func (e *Engine) resolve(ctx context.Context, org meta.OrgID, c *Checkpoint, ent
 		entry.Content.Size = uint64(length[0])
 	}
 	return err
-}
-
-// Diff calls fn for what differs from a checkpoint, nil for nothing, to another one
-// of the same kind. A directory that was added or removed is one change. fn may
-// return ErrStop.
-func (e *Engine) Diff(ctx context.Context, org meta.OrgID, from, to *Checkpoint, fn func(tree.Change) error) error {
-	if from != nil && from.Kind != to.Kind {
-		return refuse(InvalidEntry, "a checkpoint of kind %s cannot be compared with one of kind %s", to.Kind, from.Kind)
-	}
-	var err error
-	if to.Kind == Manifest {
-		err = e.diffManifests(ctx, org, from, to, fn)
-	} else {
-		err = e.diffTrees(ctx, org, from, to, fn)
-	}
-	if errors.Is(err, ErrStop) {
-		return nil
-	}
-	return corrupt(err)
-}
-
-func (e *Engine) diffTrees(ctx context.Context, org meta.OrgID, from, to *Checkpoint, fn func(tree.Change) error) error {
-	after, err := e.Tree(ctx, org, to)
-	if err != nil {
-		return err
-	}
-	before := new(tree.Tree)
-	if from != nil {
-		if before, err = e.Tree(ctx, org, from); err != nil {
-			return err
-		}
-	}
-	return tree.Diff(ctx, e.Source(org), before, after, fn)
-}
-
-func (e *Engine) diffManifests(ctx context.Context, org meta.OrgID, from, to *Checkpoint, fn func(tree.Change) error) error {
-	after, err := e.items(ctx, org, to)
-	if err != nil {
-		return err
-	}
-	var before []item
-	if from != nil {
-		if before, err = e.items(ctx, org, from); err != nil {
-			return err
-		}
-	}
-	for len(before) > 0 || len(after) > 0 {
-		var c tree.Change
-		order := 0
-		switch {
-		case len(before) == 0:
-			order = 1
-		case len(after) == 0:
-			order = -1
-		default:
-			order = comparePaths(before[0].path, after[0].path)
-		}
-		if order <= 0 {
-			c.Path, c.Old, before = before[0].path, &before[0].entry, before[1:]
-		}
-		if order >= 0 {
-			c.Path, c.New, after = after[0].path, &after[0].entry, after[1:]
-		}
-		if c.Old != nil && c.New != nil && tree.Equal(c.Old, c.New) {
-			continue
-		}
-		if err := fn(c); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/rand"
+	"fmt"
 	"time"
 
 	"github.com/cairnstate/cairn/internal/meta"
@@ -43,7 +45,7 @@ func (e *Engine) Acquire(ctx context.Context, c Caller, thread, token string, as
 	d := duration(asked)
 	l := Lease{Token: token}
 	if token == "" {
-		l.Token = NewID()
+		l.Token = newOwner()
 	}
 	v, err := e.apply(ctx, c.change(&meta.ThreadChange{Name: thread, Acquire: &meta.AcquireLease{Owner: l.writer().Owner, Duration: d}}))
 	if err != nil {
@@ -73,4 +75,12 @@ func (e *Engine) Release(ctx context.Context, c Caller, thread string, l Lease) 
 	}
 	_, err := e.apply(ctx, c.change(&meta.ThreadChange{Name: thread, Writer: l.writer(), Release: true}))
 	return err
+}
+
+// newOwner returns a token for a lease: a random UUID, as in TanStack AI.
+func newOwner() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -146,8 +146,8 @@ type FilesQuery struct {
 	// After is the position of the entry before the page: FilesPage.Next, or any
 	// path.
 	After string
-	// Limit bounds the page; 0 means no bound.
-	Limit int
+	// Limit bounds the page, and Bytes those of its paths; 0 means no bound.
+	Limit, Bytes int
 }
 
 // FilesPage is a page of entries in the byte order of their paths, where a
@@ -191,10 +191,11 @@ func tooDeep(id object.ID) error {
 }
 
 type lister struct {
-	ctx  context.Context
-	db   *odb.DB
-	q    *FilesQuery
-	page FilesPage
+	ctx   context.Context
+	db    *odb.DB
+	q     *FilesQuery
+	page  FilesPage
+	bytes int // of the paths on the page
 }
 
 func (l *lister) tree(id object.ID, prefix string, depth int) error {
@@ -233,7 +234,7 @@ func (l *lister) tree(id object.ID, prefix string, depth int) error {
 
 // add puts an entry on the page, or finds it full.
 func (l *lister) add(e Entry) error {
-	if n := len(l.page.Entries); l.q.Limit > 0 && n == l.q.Limit {
+	if n := len(l.page.Entries); l.q.Limit > 0 && n == l.q.Limit || l.q.Bytes > 0 && l.bytes > l.q.Bytes {
 		last := l.page.Entries[n-1]
 		l.page.Next = last.Path
 		if last.Mode.IsDir() {
@@ -242,5 +243,6 @@ func (l *lister) add(e Entry) error {
 		return errFull
 	}
 	l.page.Entries = append(l.page.Entries, e)
+	l.bytes += len(e.Path)
 	return nil
 }

@@ -1,7 +1,6 @@
 package rest
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
 	"net/http"
@@ -20,6 +19,9 @@ import (
 func fileError(err error) error {
 	if at, ok := errors.AsType[*checkpoint.PathError](err); ok {
 		return &service.Error{Code: service.NotFound, Message: at.Error(), Err: at}
+	}
+	if at, ok := errors.AsType[*checkpoint.DepthError](err); ok {
+		return &service.Error{Code: service.TooLarge, Message: at.Error(), Err: at}
 	}
 	return service.ThreadError(err)
 }
@@ -48,6 +50,7 @@ func entry(path string, e *tree.Entry) api.Entry {
 		}
 	case tree.Directory:
 		out.Size = int64(min(e.Summary.Bytes, math.MaxInt64))
+		out.Deep = checkpoint.Deep(path, e)
 		if e.Dir != (tree.Digest{}) {
 			out.Digest, out.Chunked = e.Dir.String(), e.Paged
 		}
@@ -85,13 +88,14 @@ func (c *call) listEntries(q api.ListEntries) (api.EntryPage, error) {
 		}
 	}
 	limit := pageSize(q.Limit, entriesDefault, entriesMax)
-	last := ""
+	last, paths := "", 0
 	err = e.Walk(c.ctx, org, &cp, q.Path, after, func(path string, at *tree.Entry) error {
-		if len(page.Entries) == limit {
+		if len(page.Entries) == limit || paths > maxPathBytes {
 			page.HasMore, page.NextCursor = true, afterName(entryCursor, last)
 			return checkpoint.ErrStop
 		}
 		last = path
+		paths += len(path)
 		page.Entries = append(page.Entries, entry(path, at))
 		return nil
 	})
@@ -127,34 +131,27 @@ func (c *call) diffCheckpoint(q api.DiffCheckpoint) (api.CheckpointDiff, error) 
 		}
 		from, out.Base = &cp, cp.ID
 	}
-	skip := uint64(0)
-	if q.Cursor != "" {
-		text, err := textPosition(q.Cursor, changeCursor)
-		n := 0
-		if err == nil {
-			skip, n = binary.Uvarint([]byte(text))
-		}
-		if n <= 0 || n != len(text) {
-			return out, badCursor()
-		}
+	d := checkpoint.Comparison{From: from, To: &to, Root: q.Root}
+	if d.After, err = textPosition(q.Cursor, changeCursor); err != nil {
+		return out, err
 	}
 	limit := pageSize(q.Limit, entriesDefault, entriesMax)
-	at := uint64(0)
-	err = c.Service.Checkpoints.Diff(c.ctx, c.access.Org.ID, from, &to, func(change tree.Change) error {
-		if at < skip {
-			at++
-			return nil
-		}
-		if len(out.Changes) == limit {
-			out.HasMore, out.NextCursor = true, afterName(changeCursor, string(binary.AppendUvarint(nil, at)))
+	last, paths := "", 0
+	err = c.Service.Checkpoints.Diff(c.ctx, c.access.Org.ID, d, func(change tree.Change) error {
+		if len(out.Changes) == limit || paths > maxPathBytes {
+			out.HasMore, out.NextCursor = true, afterName(changeCursor, last)
 			return checkpoint.ErrStop
 		}
-		at++
+		last = change.Path
+		paths += len(last)
 		out.Changes = append(out.Changes, changed(change))
 		return nil
 	})
 	return out, fileError(err)
 }
+
+// maxPathBytes is after how many bytes of paths a page of entries ends.
+const maxPathBytes = 4 << 20
 
 func changed(change tree.Change) api.CheckpointChange {
 	out := api.CheckpointChange{Path: strings.ToValidUTF8(change.Path, "\ufffd"), Change: "modified"}

@@ -588,7 +588,8 @@ func TestManifestSizes(t *testing.T) {
 	}
 }
 
-// TestExtremeArchive packs what a tree may have at most.
+// TestExtremeArchive packs what an archive may have at most, and not what has longer
+// paths.
 func TestExtremeArchive(t *testing.T) {
 	s := newStack(t)
 	w := new(workspace)
@@ -601,14 +602,31 @@ func TestExtremeArchive(t *testing.T) {
 		entries = append(entries, f)
 	}
 	entries = append(entries, tree.Entry{Name: "link", Type: tree.Symlink, Mode: 0o777, Target: "/" + strings.Repeat("../", 1000) + "etc", Mtime: f.Mtime})
-	e := w.directory(t, entries...)
-	for range 200 {
-		e.Name = strings.Repeat("d", 250)
-		e = w.directory(t, e)
-	}
-	w.top(t, &tree.Tree{Roots: []tree.Entry{e}})
-	id := s.capture("t", w).Checkpoint.ID
+	bottom := w.directory(t, entries...)
 	token := s.threadToken("t")
+	nested := func(levels int) string {
+		e := bottom
+		for range levels {
+			e.Name = strings.Repeat("d", 250)
+			e = w.directory(t, e)
+		}
+		e.Name = "w"
+		w.top(t, &tree.Tree{Roots: []tree.Entry{e}})
+		return s.capture("t", w).Checkpoint.ID
+	}
+	deepest := nested(2000)
+	s.refused(http.StatusRequestEntityTooLarge, api.TooLarge, "GET", "/api/checkpoints/"+deepest+"/archive?format=tar.zst", token, nil)
+	var page api.EntryPage
+	s.want(http.StatusOK, "GET", "/api/checkpoints/"+deepest+"/manifest", token, nil, &page)
+	if n := len(page.Entries); page.HasMore || n != 18 || !page.Entries[n-1].Deep || page.Entries[n-2].Deep {
+		t.Errorf("%d entries, the last of which is deep", n)
+	}
+	id := nested(16)
+	var diff api.CheckpointDiff
+	s.want(http.StatusOK, "GET", "/api/checkpoints/"+id+"/diff?base="+deepest, token, nil, &diff)
+	if n := len(diff.Changes); n == 0 || n > 19+len(entries) {
+		t.Errorf("%d changes", n)
+	}
 	if a := s.do("GET", "/api/checkpoints/"+id+"/manifest?limit=3", token, nil); a.status != http.StatusOK {
 		t.Errorf("%d %.200s", a.status, a.body)
 	}
@@ -626,7 +644,7 @@ func TestExtremeArchive(t *testing.T) {
 			t.Fatalf("after %d entries: %v", n, err)
 		}
 	}
-	if want := 200 + 1 + len(entries); a.status != http.StatusOK || n != want {
+	if want := 16 + 1 + len(entries); a.status != http.StatusOK || n != want {
 		t.Errorf("%d, %d entries, want %d", a.status, n, want)
 	}
 }

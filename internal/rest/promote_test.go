@@ -8,6 +8,7 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
+	"github.com/cairnstate/cairn/internal/tree"
 )
 
 // both mints a token for a thread and a repository.
@@ -85,5 +86,37 @@ func TestPromoteAndFromCommit(t *testing.T) {
 	}
 	if !slices.Equal(done.Skipped, []string{}) {
 		t.Errorf("skipped %v", done.Skipped)
+	}
+}
+
+// TestPromoteDeepTrees commits what Git has paths for, and names where it ends.
+func TestPromoteDeepTrees(t *testing.T) {
+	s := newStack(t)
+	s.create("r")
+	s.commit("r", nil, map[string]string{"node_modules/kept/a": "k", "gone/a": "g", "gone/b": "g", "x": "x"})
+	w := new(workspace)
+	w.object(tree.Chunk, []byte("x"))
+	file, level := fileOf("x"), strings.Repeat("d", 250)
+	file.Name = "f"
+	e := w.directory(t, file)
+	for range 2000 {
+		e.Name = level
+		e = w.directory(t, e, file)
+	}
+	e.Name = "w"
+	w.top(t, &tree.Tree{Roots: []tree.Entry{e}})
+	id := s.capture("t", w).Checkpoint.ID
+	var done api.PromotedCheckpoint
+	s.want(http.StatusCreated, "POST", "/api/checkpoints/"+id+"/promote", s.both("t", "r", auth.CheckpointRead, auth.GitRead, auth.GitWrite),
+		map[string]any{"repo": "r", "branch": "main"}, &done)
+	deep := strings.TrimSuffix(strings.Repeat(level+"/", 17), "/")
+	if !slices.Equal(done.Skipped, []string{deep}) {
+		t.Errorf("skipped %d paths", len(done.Skipped))
+	}
+	last := strings.Repeat(level+"/", 16) + "f"
+	for path, want := range map[string]string{"f": "x", last: "x", "node_modules/kept/a": "k", "gone/a": "(none)", "gone/b": "(none)", "x": "(none)"} {
+		if got := s.fileOf("r", "main", path); got != want {
+			t.Errorf("%.20s… is %q, want %q", path, got, want)
+		}
 	}
 }

@@ -16,8 +16,11 @@ import (
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-// maxPromoted bounds the files that a promotion looks at.
-const maxPromoted = 150_000
+// Bounds of the files that a promotion looks at, and of the bytes of their paths.
+const (
+	maxPromoted      = 150_000
+	maxPromotedPaths = 64 << 20
+)
 
 // Promotion asks for a commit of the files of a checkpoint.
 type Promotion struct {
@@ -32,7 +35,8 @@ type Promotion struct {
 type Promoted struct {
 	repo.CommitResult
 	// Skipped are paths of the checkpoint that the commit does not have: files with
-	// the zeros of a secret, what lies in a submodule, names that Git does not allow.
+	// the zeros of a secret, what lies in a submodule, names that Git does not allow,
+	// directories whose paths are too long for what lies in them.
 	Skipped []string
 }
 
@@ -64,9 +68,11 @@ type promotion struct {
 	contents *repo.Contents
 	base     map[string]repo.Entry // files of the branch, by path
 	edits    []repo.FileEdit
+	paths    []string        // the keys of base, in order
+	module   string          // the submodule of the branch that the walk is in, and a slash
 	there    map[string]bool // paths that the checkpoint has
 	skipped  []string
-	count    int
+	count    int // entries that were walked
 }
 
 func (s *Service) promote(ctx context.Context, a *Access, v *repo.View, c *checkpoint.Checkpoint, p Promotion) (Promoted, error) {
@@ -87,8 +93,9 @@ func (s *Service) promote(ctx context.Context, a *Access, v *repo.View, c *check
 	if err != nil {
 		return Promoted{}, ThreadError(err)
 	}
-	for path, e := range pr.base {
-		if !pr.there[path] && e.Mode != object.ModeSubmodule && !excluded(match, path) {
+	left := leftOut{match: match}
+	for _, path := range pr.paths {
+		if !pr.there[path] && pr.base[path].Mode != object.ModeSubmodule && !left.out(path) {
 			pr.edits = append(pr.edits, repo.FileEdit{Path: path, Delete: true})
 		}
 	}
@@ -143,14 +150,41 @@ func (s *Service) promotedRoot(ctx context.Context, a *Access, c *checkpoint.Che
 	return name, name + "/", match, err
 }
 
-// excluded reports whether a policy leaves a file out.
-func excluded(m *ignore.Matcher, path string) bool {
-	for i := range len(path) {
-		if path[i] == '/' && m.Verdict(path[:i], true) == ignore.Skip {
+// leftOut tells which files a policy leaves out, asking once for each directory where
+// paths come in order.
+type leftOut struct {
+	match *ignore.Matcher
+	dirs  []leftOutDir // of the last path, down to the first that is left out
+}
+
+type leftOutDir struct {
+	path string // with a slash
+	out  bool
+}
+
+func (l *leftOut) out(path string) bool {
+	n := 0
+	for n < len(l.dirs) && strings.HasPrefix(path, l.dirs[n].path) {
+		n++
+	}
+	at := 0
+	if l.dirs = l.dirs[:n]; n > 0 {
+		if l.dirs[n-1].out {
+			return true
+		}
+		at = len(l.dirs[n-1].path)
+	}
+	for {
+		i := strings.IndexByte(path[at:], '/')
+		if i < 0 {
+			return l.match.Verdict(path, false) == ignore.Skip
+		}
+		at += i + 1
+		d := leftOutDir{path[:at], l.match.Verdict(path[:at-1], true) == ignore.Skip}
+		if l.dirs = append(l.dirs, d); d.out {
 			return true
 		}
 	}
-	return m.Verdict(path, false) == ignore.Skip
 }
 
 // readBase reads the files that the branch has, and expects it to stay there.
@@ -176,28 +210,29 @@ func (p *promotion) readBase(v *repo.View, req *repo.CommitRequest) error {
 	if req.Expected == nil {
 		req.Expected = &tip.ID
 	}
-	page, err := v.Files(p.ctx, repo.FilesQuery{Commit: tip.ID, Recursive: true, Limit: maxPromoted + 1})
+	page, err := v.Files(p.ctx, repo.FilesQuery{Commit: tip.ID, Recursive: true, Limit: maxPromoted, Bytes: maxPromotedPaths})
 	if err != nil {
 		return err
 	}
-	if len(page.Entries) > maxPromoted {
-		return Refuse(TooLarge, "the branch has more than %d files", maxPromoted)
+	if page.Next != "" {
+		return Refuse(TooLarge, "the branch has more than %d files, or paths of more than %d bytes", maxPromoted, maxPromotedPaths)
 	}
 	for _, e := range page.Entries {
 		p.base[e.Path] = e
+		p.paths = append(p.paths, e.Path)
 	}
 	return nil
 }
 
 // add takes an entry of the checkpoint.
 func (p *promotion) add(path string, e *tree.Entry) error {
+	if p.count++; p.count > 2*maxPromoted {
+		return Refuse(TooLarge, "the checkpoint has more than %d files and directories", 2*maxPromoted)
+	}
 	if e.Type == tree.Directory {
-		return nil
+		return p.directory(path, e)
 	}
-	if p.count++; p.count > maxPromoted {
-		return Refuse(TooLarge, "the checkpoint has more than %d files", maxPromoted)
-	}
-	if p.within(path) || object.CheckPath(path) != nil {
+	if p.module != "" && strings.HasPrefix(path, p.module) || object.CheckPath(path) != nil {
 		p.skip(path)
 		return nil
 	}
@@ -247,14 +282,16 @@ func (p *promotion) skip(path string) {
 	}
 }
 
-// within reports whether a path lies in a submodule of the branch.
-func (p *promotion) within(path string) bool {
-	for i := range len(path) {
-		if path[i] == '/' && p.base[path[:i]].Mode == object.ModeSubmodule {
-			return true
-		}
+// directory notes where the walk goes: what Git has no paths for is not walked.
+func (p *promotion) directory(path string, e *tree.Entry) error {
+	if p.base[path].Mode == object.ModeSubmodule {
+		p.module = path + "/"
 	}
-	return false
+	if len(path)+2 <= object.MaxPath || e.Summary.Entries == 0 {
+		return nil
+	}
+	p.skip(path)
+	return tree.ErrSkip
 }
 
 func (p *promotion) copy(e *tree.Entry, w io.Writer) error {

@@ -2,7 +2,9 @@ package tree
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -14,59 +16,79 @@ type Change struct {
 	Old, New *Entry
 }
 
-// pair is a directory of both trees whose digests differ.
-type pair struct{ old, new Node }
+// ErrSkip is returned by a function that is called with a directory and wants
+// nothing of what lies beneath it.
+var ErrSkip = errors.New("nothing beneath")
 
-// Diff calls fn for each difference from before to after. Equal directories and
-// equal pages of large ones are not read. Changes of one directory come in order
-// of their names; a directory whose own entry is all that differs (by its digest)
-// is a change too.
-func Diff(ctx context.Context, src Source, before, after *Tree, fn func(Change) error) error {
+// Diff calls fn for each difference from before to after, in order of their paths,
+// name by name and a directory before what is in it, strictly after a path, "" for
+// all. Equal directories, equal pages of large ones and what lies before the path are
+// not read. A directory whose own entry is all that differs (by its digest) is a
+// change too; fn may return ErrSkip for it. Memory follows the depth of the tree: a
+// page of each directory on the way.
+func Diff(ctx context.Context, src Source, before, after *Tree, from string, fn func(Change) error) error {
 	d := &differ{ctx: ctx, src: src, fn: fn}
-	if err := d.merge("", before.Roots, after.Roots); err != nil {
-		return err
+	var names []string
+	if from != "" {
+		names = strings.Split(from, "/")
 	}
-	for len(d.todo) > 0 {
-		p := d.todo[len(d.todo)-1]
-		d.todo = d.todo[:len(d.todo)-1]
-		if err := d.pair(p); err != nil {
-			return fmt.Errorf("compare %q: %w", p.new.Path, err)
-		}
-	}
-	return nil
+	return d.merge("", 0, &side{differ: d, entries: before.Roots}, &side{differ: d, entries: after.Roots}, names)
 }
 
 type differ struct {
-	ctx  context.Context
-	src  Source
-	fn   func(Change) error
-	todo []pair
+	ctx context.Context
+	src Source
+	fn  func(Change) error
 }
 
-func (d *differ) pair(p pair) error {
-	if err := d.ctx.Err(); err != nil {
-		return err
-	}
-	olds, err := d.parts(p.old)
-	if err != nil {
-		return err
-	}
-	news, err := d.parts(p.new)
-	if err != nil {
-		return err
-	}
-	before, err := d.entries(p.old, olds, news)
-	if err != nil {
-		return err
-	}
-	after, err := d.entries(p.new, news, olds)
-	if err != nil {
-		return err
-	}
-	return d.merge(p.new.Path+"/", before, after)
+// side is a directory of one tree, read as far as it is needed.
+type side struct {
+	*differ
+	parts   []Node // pages that were not read yet
+	had     map[Digest]bool
+	entries []Entry
+	from    string // entries with names before it are not needed
 }
 
-// parts returns the pages of n, or n itself.
+// side begins to read a directory, without the pages that other has too.
+func (d *differ) side(n Node, parts, other []Node, from string) *side {
+	s := &side{differ: d, parts: parts, had: make(map[Digest]bool, len(other)), from: from}
+	for _, o := range other {
+		s.had[o.Digest] = true
+	}
+	return s
+}
+
+// next returns the entry that follows, nil at the end.
+func (s *side) next() (*Entry, error) {
+	for {
+		for len(s.entries) > 0 && s.entries[0].Name < s.from {
+			s.entries = s.entries[1:]
+		}
+		if len(s.entries) > 0 {
+			return &s.entries[0], nil
+		}
+		if len(s.parts) == 0 {
+			return nil, nil
+		}
+		p := s.parts[0]
+		if s.parts = s.parts[1:]; s.had[p.Digest] || p.next != "" && p.next <= s.from {
+			continue
+		}
+		b, err := FetchOne(s.ctx, s.src, p.Digest)
+		if err != nil {
+			return nil, err
+		}
+		if s.entries, err = DecodeDir(b); err != nil {
+			return nil, err
+		}
+		if err := p.check(s.entries); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// parts returns the pages of n in order, or n itself.
 func (d *differ) parts(n Node) ([]Node, error) {
 	if !n.Paged {
 		return []Node{n}, nil
@@ -79,69 +101,98 @@ func (d *differ) parts(n Node) ([]Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.pages(pages)
+	nodes, err := n.pages(pages)
+	slices.Reverse(nodes)
+	return nodes, err
 }
 
-// entries returns those of the parts that the other side does not have too.
-func (d *differ) entries(n Node, parts, other []Node) ([]Entry, error) {
-	had := make(map[Digest]bool, len(other))
-	for _, o := range other {
-		had[o.Digest] = true
+// pair reports what differs in a directory of both trees, after some names.
+func (d *differ) pair(prefix string, old, now Node, after []string) error {
+	if err := d.ctx.Err(); err != nil {
+		return err
 	}
-	var all []Entry
-	for i := len(parts) - 1; i >= 0; i-- {
-		if p := parts[i]; !had[p.Digest] {
-			b, err := FetchOne(d.ctx, d.src, p.Digest)
-			if err != nil {
-				return nil, err
-			}
-			entries, err := DecodeDir(b)
-			if err != nil {
-				return nil, err
-			}
-			if err := p.check(entries); err != nil {
-				return nil, err
-			}
-			all = append(all, entries...)
-		}
+	olds, err := d.parts(old)
+	if err != nil {
+		return err
 	}
-	return all, nil
+	news, err := d.parts(now)
+	if err != nil {
+		return err
+	}
+	from := ""
+	if len(after) > 0 {
+		from = after[0]
+	}
+	return d.merge(prefix, now.depth+1, d.side(old, olds, news, from), d.side(now, news, olds, from), after)
 }
 
-// merge reports the differences of two lists in order of names.
-func (d *differ) merge(prefix string, before, after []Entry) error {
-	for len(before) > 0 || len(after) > 0 {
+// merge reports the differences of two directories, after some names.
+func (d *differ) merge(prefix string, depth int, before, after *side, beyond []string) error {
+	for {
 		c := Change{}
-		order := 0
+		old, err := before.next()
+		if err != nil {
+			return fmt.Errorf("compare %q: %w", prefix, err)
+		}
+		now, err := after.next()
+		if err != nil {
+			return fmt.Errorf("compare %q: %w", prefix, err)
+		}
+		var name string
 		switch {
-		case len(before) == 0:
-			order = 1
-		case len(after) == 0:
-			order = -1
+		case old == nil && now == nil:
+			return nil
+		case now == nil, old != nil && old.Name <= now.Name:
+			name = old.Name
 		default:
-			order = strings.Compare(before[0].Name, after[0].Name)
+			name = now.Name
 		}
-		if order <= 0 {
-			c.Old, before = &before[0], before[1:]
-			c.Path = prefix + c.Old.Name
+		if old != nil && old.Name == name {
+			c.Old, before.entries = old, before.entries[1:]
 		}
-		if order >= 0 {
-			c.New, after = &after[0], after[1:]
-			c.Path = prefix + c.New.Name
+		if now != nil && now.Name == name {
+			c.New, after.entries = now, after.entries[1:]
 		}
-		if c.Old != nil && c.New != nil {
-			if Equal(c.Old, c.New) {
+		// The names that were asked for lead to one entry, whose directory goes on.
+		reported, within := false, []string(nil)
+		if len(beyond) > 0 {
+			switch {
+			case name < beyond[0]:
 				continue
+			case name == beyond[0]:
+				reported, within = true, beyond[1:]
 			}
-			if c.Old.Type == Directory && c.New.Type == Directory && c.Old.Dir != c.New.Dir {
-				d.todo = append(d.todo, pair{NodeOf(c.Path, c.Old), NodeOf(c.Path, c.New)})
-			}
+			beyond = nil
 		}
-		if err := d.fn(c); err != nil {
+		if err := d.entry(prefix, depth, c, name, reported, within); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// entry reports one name of a directory, unless it was, and what differs beneath it.
+func (d *differ) entry(prefix string, depth int, c Change, name string, reported bool, within []string) error {
+	if c.Old != nil && c.New != nil && Equal(c.Old, c.New) {
+		return nil
+	}
+	c.Path = prefix + name
+	if !reported {
+		if err := d.fn(c); errors.Is(err, ErrSkip) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	if c.Old == nil || c.New == nil || c.Old.Type != Directory || c.New.Type != Directory || c.Old.Dir == c.New.Dir {
+		return nil
+	}
+	return d.pair(c.Path+"/", nodeAt(depth, c.Old), nodeAt(depth, c.New), within)
+}
+
+// nodeAt returns the node of a directory's entry with no more of its path than the
+// depth.
+func nodeAt(depth int, e *Entry) Node {
+	return Node{Digest: e.Dir, Paged: e.Paged, Summary: e.Summary, depth: depth}
 }
 
 // Equal reports whether two entries are the same in everything.

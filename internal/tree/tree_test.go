@@ -288,7 +288,7 @@ func TestOneChangeInALargeDirectoryIsOnePageAndTheIndex(t *testing.T) {
 	}
 	var changes []string
 	for _, after := range []Entry{changed, added} {
-		if err := Diff(t.Context(), m, &Tree{Roots: []Entry{dir}}, &Tree{Roots: []Entry{after}}, func(c Change) error {
+		if err := Diff(t.Context(), m, &Tree{Roots: []Entry{dir}}, &Tree{Roots: []Entry{after}}, "", func(c Change) error {
 			changes = append(changes, c.Path)
 			return nil
 		}); err != nil {
@@ -357,6 +357,30 @@ func (md model) mutate(rng *rand.Rand, n int) {
 	}
 }
 
+// checkResumes goes on with a comparison after each of its changes.
+func checkResumes(t *testing.T, src Source, before, after *Tree) {
+	t.Helper()
+	changes := func(from string) (paths []string) {
+		if err := Diff(t.Context(), src, before, after, from, func(c Change) error {
+			paths = append(paths, c.Path)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return paths
+	}
+	all := changes("")
+	byNames := func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) }
+	if !slices.IsSortedFunc(all, byNames) {
+		t.Fatalf("changes are not in order: %q", all)
+	}
+	for i, path := range all {
+		if rest := changes(path); !slices.Equal(rest, all[i+1:]) {
+			t.Fatalf("after %q come %q, want %q", path, rest, all[i+1:])
+		}
+	}
+}
+
 // TestWalkAndDiffAgreeWithAModel compares both with maps of paths.
 func TestWalkAndDiffAgreeWithAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(testkit.Seed(t), 1))
@@ -387,8 +411,9 @@ func TestWalkAndDiffAgreeWithAModel(t *testing.T) {
 			t.Errorf("walked %d, summary %d, want %d", seen, is.Summary.Entries+1, len(md))
 		}
 
+		checkResumes(t, m, &Tree{Roots: []Entry{was}}, &Tree{Roots: []Entry{is}})
 		got := maps.Clone(before)
-		if err := Diff(t.Context(), m, &Tree{Roots: []Entry{was}}, &Tree{Roots: []Entry{is}}, func(c Change) error {
+		if err := Diff(t.Context(), m, &Tree{Roots: []Entry{was}}, &Tree{Roots: []Entry{is}}, "", func(c Change) error {
 			for p := range got {
 				if c.New == nil && (p == c.Path || strings.HasPrefix(p, c.Path+"/")) || c.New != nil && c.New.Type != Directory && strings.HasPrefix(p, c.Path+"/") {
 					delete(got, p)
