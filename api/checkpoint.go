@@ -107,7 +107,7 @@ type AppendCheckpoint struct {
 	// CreatedAt is RFC 3339; the time of the server when absent.
 	CreatedAt string `json:"created_at,omitempty"`
 	// Always appends also where root, conversation and artifacts are those of the
-	// head; otherwise that appends nothing.
+	// head, and label and git are too or absent; otherwise that appends nothing.
 	Always bool `json:"always,omitempty"`
 }
 

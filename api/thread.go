@@ -100,7 +100,7 @@ type ReleasedLease struct {
 // PruneThread deletes checkpoints that no rule keeps: the head and pinned ones
 // always stay. A checkpoint goes when it is not among the KeepLast newest, and
 // is older than OlderThanSeconds, and has the label, as far as those are given;
-// one of KeepLast and OlderThanSeconds has to be.
+// one of them has to be, and a Label that is "" is not enough.
 type PruneThread struct {
 	// Thread is the name of the thread, as one escaped segment.
 	Thread string `path:"thread" json:"-"`

@@ -224,9 +224,11 @@ func (a *appending) unchanged(ctx context.Context, k *known) (*Checkpoint, error
 	if err != nil {
 		return nil, err
 	}
-	root, ok := head.RootDigest()
-	if !ok || root != n.Root || !a.conversation.same(head.Conversation) || !a.artifacts.same(head.Artifacts) {
+	if !a.same(&head) {
 		return nil, nil
+	}
+	if _, err := a.engine.Checkpoint(ctx, a.caller.Org, n.ID); !is(err, MissingCheckpoint) {
+		return nil, err // the append tells that the id is taken
 	}
 	if n.Lease != nil {
 		_, err := a.engine.apply(ctx, meta.Change{
@@ -238,6 +240,15 @@ func (a *appending) unchanged(ctx context.Context, k *known) (*Checkpoint, error
 		return nil, &Error{Code: WriterConflict}
 	}
 	return &head, nil
+}
+
+// same reports whether the head says all that is to be appended. A label or an origin
+// that is not given says nothing.
+func (a *appending) same(head *Checkpoint) bool {
+	n := a.new
+	root, ok := head.RootDigest()
+	return ok && root == n.Root && (n.Label == "" || n.Label == head.Label) && (n.Git == nil || head.Git != nil && *n.Git == *head.Git) &&
+		a.conversation.same(head.Conversation) && a.artifacts.same(head.Artifacts)
 }
 
 // same reports whether o is the document that is stored; none is equal to none.

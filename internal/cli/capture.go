@@ -124,7 +124,8 @@ func newCapture(env Env) *cobra.Command {
 		Use: "capture --thread T", Short: "Save the files of a workspace as a checkpoint", Args: cobra.NoArgs,
 		Long: `Save the files of one or more directories as a checkpoint, which becomes the head of
 its thread. Nothing is written into the directories, and a second capture reads
-only what changed. In a sandbox it needs CAIRN_URL and CAIRN_TOKEN, nothing else.
+only what changed; nothing is saved when nothing did, unless --label or --git-commit
+say more than the head does. In a sandbox it needs CAIRN_URL and CAIRN_TOKEN, nothing else.
 
 The files must have come from the head of the thread, as was remembered when they
 were last captured or restored (in CAIRN_STATE_DIR, or the user's state directory).

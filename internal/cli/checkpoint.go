@@ -230,8 +230,8 @@ ones always stay.`}
 		if err != nil {
 			return err
 		}
-		if !c.Flags().Changed("keep-last") && !c.Flags().Changed("older-than") {
-			return usagef("give --keep-last or --older-than")
+		if !c.Flags().Changed("keep-last") && !c.Flags().Changed("older-than") && label == "" {
+			return usagef("give --keep-last, --older-than or --label")
 		}
 		if keep < 0 || older < 0 {
 			return usagef("--keep-last and --older-than are not below zero")
@@ -240,7 +240,7 @@ ones always stay.`}
 			p.KeepLast = &keep
 		}
 		if c.Flags().Changed("older-than") {
-			seconds := int64(older / time.Second)
+			seconds := int64((older + time.Second - 1) / time.Second)
 			p.OlderThanSeconds = &seconds
 		}
 		if c.Flags().Changed("label") {

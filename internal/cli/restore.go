@@ -113,11 +113,12 @@ func (o *restoreFlags) print(env Env, thread string, r *checkpoint.Restored) err
 
 func (o *restoreFlags) tell(env Env, r *checkpoint.Restored) error {
 	if o.dryRun {
-		for _, p := range r.Changed.Paths {
-			fmt.Fprintf(env.Stdout, "would change %q\n", p.Path)
-		}
+		// What would be lost comes first.
 		for _, p := range r.Removed.Paths {
 			fmt.Fprintf(env.Stdout, "would remove %q\n", p.Path)
+		}
+		for _, p := range r.Changed.Paths {
+			fmt.Fprintf(env.Stdout, "would change %q\n", p.Path)
 		}
 	}
 	what := "the state before the last restore"

@@ -180,25 +180,24 @@ const excluded = checkpoint.ReasonExcluded
 // leftOut prints what was left out. Paths that a policy excludes are counted,
 // others are named, and make the result a partial one.
 func leftOut(w io.Writer, lists ...checkpoint.List) (partial bool) {
-	byPolicy, named, total := 0, 0, 0
+	byPolicy, named, others := 0, 0, 0
 	for _, l := range lists {
-		total += l.Total
+		byPolicy += l.Excluded
+		others += l.Total - l.Excluded
 		for _, p := range l.Paths {
-			if p.Reason == excluded {
-				byPolicy++
-				continue
+			if p.Reason != excluded {
+				named++
+				fmt.Fprintf(w, "left out: %q: %s\n", p.Path, p.Reason)
 			}
-			named++
-			fmt.Fprintf(w, "left out: %q: %s\n", p.Path, p.Reason)
 		}
 	}
 	if byPolicy > 0 {
 		fmt.Fprintf(w, "%d paths are excluded by the policy\n", byPolicy)
 	}
-	if more := total - byPolicy - named; more > 0 {
-		fmt.Fprintf(w, "and %d more\n", more)
+	if others > named {
+		fmt.Fprintf(w, "and %d other paths were left out\n", others-named)
 	}
-	return named > 0
+	return others > 0
 }
 
 // offenders prints every path that a capture was refused for, and how to leave

@@ -128,8 +128,8 @@ func (c *call) releaseLease(q api.ReleaseLease) (api.ReleasedLease, error) {
 }
 
 func (c *call) pruneThread(q api.PruneThread) (api.PrunedThread, error) {
-	if q.KeepLast == nil && q.OlderThanSeconds == nil {
-		return api.PrunedThread{}, invalid("say what is kept with keep_last or older_than_seconds")
+	if q.KeepLast == nil && q.OlderThanSeconds == nil && (q.Label == nil || *q.Label == "") {
+		return api.PrunedThread{}, invalid("say what is deleted with keep_last, older_than_seconds or label")
 	}
 	r := checkpoint.Rule{Label: q.Label}
 	if q.KeepLast != nil {

@@ -155,7 +155,7 @@ func (r *restore) setMetaOf(parent int, name string, m dirMeta) error {
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	_, err = r.setMeta(parent, name, fd, m.path, &m.entry, false, func(path, reason string) { r.out.LeftOut.add(path, reason) })
+	_, err = r.setMeta(parent, name, fd, m.path, &m.entry, false, func(path, reason string) { r.out.LeftOut.Add(path, reason) })
 	return err
 }
 

@@ -88,7 +88,7 @@ func (d *dirScan) keep(base string, beside database, size uint64) {
 	d.read.Bytes += size
 	for _, m := range beside {
 		if m.marked {
-			d.mixed.add(d.path+"/"+m.name, ReasonLog)
+			d.mixed.Add(d.path+"/"+m.name, ReasonLog)
 		}
 	}
 	if d.databases == nil {

@@ -96,7 +96,7 @@ func (d *dirScan) note(e *tree.Entry, path string) {
 	if e.Mixed {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.mixed.add(path, ReasonChanged)
+		d.mixed.Add(path, ReasonChanged)
 	}
 }
 

@@ -198,7 +198,7 @@ func (p *planner) visitFresh(dir tree.Node, entries []tree.Entry, descend func(*
 		e := &entries[i]
 		t := target{p.root, dir.Path + "/" + e.Name}
 		if p.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
-			p.out.LeftOut.add(t.path, ReasonExcluded)
+			p.out.LeftOut.Add(t.path, ReasonExcluded)
 			continue
 		}
 		p.need(t, e)
@@ -250,7 +250,7 @@ func (p *planner) openLive(d *liveDir) (err error) {
 func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, descend func(*tree.Entry)) error {
 	t := target{p.root, d.path + "/" + e.Name}
 	if p.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
-		p.out.LeftOut.add(t.path, ReasonExcluded)
+		p.out.LeftOut.Add(t.path, ReasonExcluded)
 		return nil
 	}
 	var st stat
@@ -302,7 +302,7 @@ func (p *planner) place(d *liveDir, t target, e *tree.Entry, there bool) {
 	d.touched = true
 	p.replaces = p.replaces || there
 	p.ops = append(p.ops, &placing{target: t, entry: *e, group: p.groups[t.path]})
-	p.out.Changed.add(t.path, "")
+	p.out.Changed.Add(t.path, "")
 }
 
 func (p *planner) compareLink(d *liveDir, t target, e *tree.Entry, st *stat) error {
@@ -323,7 +323,7 @@ func (p *planner) compareLink(d *liveDir, t target, e *tree.Entry, st *stat) err
 	} else if p.differs(st, e) {
 		d.touched = true
 		p.fileMetas = append(p.fileMetas, dirMeta{t, *e})
-		p.out.Changed.add(t.path, "")
+		p.out.Changed.Add(t.path, "")
 	}
 	return nil
 }
@@ -345,7 +345,7 @@ func (p *planner) compareFile(d *liveDir, t target, e *tree.Entry, st *stat, c *
 	case meta:
 		d.touched = true
 		p.fileMetas = append(p.fileMetas, dirMeta{t, *e})
-		p.out.Changed.add(t.path, "")
+		p.out.Changed.Add(t.path, "")
 	}
 	return nil
 }
@@ -455,7 +455,7 @@ func (r *restore) settleLinks() {
 			}
 			r.need(o.target, &o.entry)
 			r.ops = append(r.ops, o)
-			r.out.Changed.add(o.path, "")
+			r.out.Changed.Add(o.path, "")
 			r.list(o.dir)
 		}
 	}

@@ -148,7 +148,7 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 	}
 	for _, t := range r.removes {
 		if _, name := split(t.rel()); !strings.HasPrefix(name, StagingName) {
-			r.out.Removed.add(t.path, "")
+			r.out.Removed.Add(t.path, "")
 		}
 	}
 	if o.DryRun {
@@ -248,7 +248,7 @@ func (r *restore) openRoots(t *tree.Tree) error {
 	}
 	for _, e := range t.Roots {
 		if !slices.ContainsFunc(roots, func(x Root) bool { return x.Name == e.Name }) {
-			r.out.LeftOut.add(e.Name, "a root that was not asked for")
+			r.out.LeftOut.Add(e.Name, "a root that was not asked for")
 		}
 	}
 	return nil

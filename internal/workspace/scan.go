@@ -176,13 +176,13 @@ func (s *scan) offend(path, reason string) {
 	s.refused.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.offenders.add(path, reason)
+	s.offenders.Add(path, reason)
 }
 
 func (s *scan) leave(path, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.leftOut.add(path, reason)
+	s.leftOut.Add(path, reason)
 }
 
 // roots walks all roots one after the other.

@@ -424,5 +424,5 @@ func (s *stager) writeParts(j *fileJob) error {
 func (s *stager) leave(path, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.out.LeftOut.add(path, reason)
+	s.out.LeftOut.Add(path, reason)
 }

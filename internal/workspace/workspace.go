@@ -60,18 +60,36 @@ const (
 // of it.
 type PathReason struct{ Path, Reason string }
 
-// List holds paths and how many there were: it keeps the first listMax of them.
+// List holds paths and how many there were: it keeps 10,000 of them, and of those
+// that a policy leaves out only while it has less than half, so that the others are
+// seen.
 type List struct {
-	Paths []PathReason
-	Total int
+	Paths    []PathReason
+	Total    int
+	Excluded int // how many of Total a policy leaves out
 }
 
 const listMax = 10_000
 
-func (l *List) add(path, reason string) {
-	if l.Total++; len(l.Paths) < listMax {
+// Add adds a path with what became of it.
+func (l *List) Add(path, reason string) {
+	room := listMax
+	if reason == ReasonExcluded {
+		l.Excluded++
+		room /= 2
+	}
+	if l.Total++; len(l.Paths) < room {
 		l.Paths = append(l.Paths, PathReason{path, reason})
 	}
+}
+
+// AddAll adds what another list holds.
+func (l *List) AddAll(o List) {
+	total, excluded := l.Total+o.Total, l.Excluded+o.Excluded
+	for _, p := range o.Paths {
+		l.Add(p.Path, p.Reason)
+	}
+	l.Total, l.Excluded = total, excluded
 }
 
 // ErrInvalid is matched by errors about options.

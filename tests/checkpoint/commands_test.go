@@ -32,9 +32,16 @@ func TestCommands(t *testing.T) {
 	}
 	first := s.capture("--label", "begin", "--git-repo", "app", "--git-branch", "main")
 	s.write(map[string]string{"README": "two", "new/file": "x"})
-	second := s.capture()
+	second := s.capture("--label", "middle")
+	// A name is a reason to save, even where no file changed; the same name is not.
 	s.write(map[string]string{"README": "three"})
+	s.capture()
 	third := s.capture("--label", "end")
+	if again := s.want(0, "capture", "--root", s.dir, "--label", "end", "--json").document(t); again["unchanged"] != true || again["checkpoint"].(map[string]any)["id"] != third {
+		t.Errorf("the same files under the same name: %v", again)
+	}
+	unnamed := s.want(0, "checkpoint", "list", "--json", "--limit", "2").document(t)["checkpoints"].([]any)[1].(map[string]any)
+	s.want(0, "checkpoint", "delete", unnamed["id"].(string))
 
 	if got := s.want(0, "checkpoint", "list", "--json", "--label", "end").document(t); got["head"] != third || len(got["checkpoints"].([]any)) != 1 {
 		t.Errorf("list: %v", got)
@@ -101,6 +108,13 @@ func (s *sandbox) manage(first, second, third string) {
 		s.Errorf("a dry run of prune: %v", dry)
 	}
 	s.want(2, "checkpoint", "prune")
+	s.want(2, "checkpoint", "prune", "--label", "")
+	for label, want := range map[string]int{"begin": 0, "end": 0, "nobody's": 0, "middle": 1} { // pinned, the head, none
+		dry := s.want(0, "checkpoint", "prune", "--label", label, "--dry-run", "--json").document(s.T)
+		if got := dry["deleted"].([]any); len(got) != want {
+			s.Errorf("a dry run of prune by the label %q: %v", label, dry)
+		}
+	}
 	s.want(0, "checkpoint", "prune", "--keep-last", "1")
 	if got := s.ids(); len(got) != 2 || got[0] != first || got[1] != third {
 		s.Errorf("after prune: %q", got)

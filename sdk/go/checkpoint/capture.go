@@ -14,7 +14,8 @@ import (
 	"github.com/cairnstate/cairn/internal/workspace"
 )
 
-// List holds paths and how many there were: it keeps the first 10,000 of them.
+// List holds paths and how many there were: it keeps 10,000 of them, and of those that a policy leaves out, which Excluded
+// counts, only while it has less than half.
 type List = workspace.List
 
 // CaptureParams say what is captured, and where it goes.
@@ -54,7 +55,8 @@ type CaptureParams struct {
 	Writer *Writer
 	// WaitBusy is how long to wait while another writer has the thread; 0 fails at once.
 	WaitBusy time.Duration
-	// Always appends a checkpoint also when nothing changed since the head.
+	// Always appends a checkpoint also when nothing changed since the head. A Label or Git that the head does not have is a
+	// change.
 	Always bool
 
 	// StateDir keeps what is remembered of roots, and their stat caches; it must lie outside of them. The user's state

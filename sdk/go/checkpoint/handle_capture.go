@@ -24,15 +24,6 @@ type away struct{ shell }
 // trustSeconds is how long ago a file must have been touched for its times to tell the next touch.
 const trustSeconds = 2
 
-// listMax is how many paths a list holds.
-const listMax = 10_000
-
-func addTo(l *List, path, reason string) {
-	if l.Total++; len(l.Paths) < listMax {
-		l.Paths = append(l.Paths, PathReason{Path: path, Reason: reason})
-	}
-}
-
 // known is what is known of a file of a sandbox since it was read.
 type known struct {
 	Inode string
@@ -154,9 +145,7 @@ func (w *walk) root(root Root, fresh map[string]known) (*tree.Entry, error) {
 		p := &picker{walk: w, listing: l, name: root.Name, last: try == attempts || w.opts.ReadOnce && try > 1, got: map[string]*tree.Entry{}}
 		p.dir(l.root, false)
 		if p.offenders.Total > 0 {
-			for _, o := range p.offenders.Paths {
-				addTo(&w.offenders, o.Path, o.Reason)
-			}
+			w.offenders.AddAll(p.offenders)
 			e := l.root.Entry
 			e.Name = root.Name
 			return &e, nil
@@ -198,11 +187,11 @@ func (p *picker) dir(n *node, within bool) (kept bool) {
 		}
 		verdict := p.policy.Match(k.path, k.Type == tree.Directory, within)
 		if verdict == ignore.Skip {
-			addTo(&p.leftOut, p.at(k), workspace.ReasonExcluded)
+			p.leftOut.Add(p.at(k), workspace.ReasonExcluded)
 			continue
 		}
 		if reason := p.objection(k); reason != "" {
-			addTo(&p.offenders, p.at(k), reason)
+			p.offenders.Add(p.at(k), reason)
 			continue
 		}
 		switch k.Type {
@@ -237,15 +226,15 @@ func (p *picker) objection(n *node) string {
 func (p *picker) link(n *node) bool {
 	if p.opts.Links != workspace.KeepOutside && p.outside(n) {
 		if p.opts.Links == workspace.SkipOutside {
-			addTo(&p.leftOut, p.at(n), workspace.ReasonOutside)
+			p.leftOut.Add(p.at(n), workspace.ReasonOutside)
 		} else {
-			addTo(&p.offenders, p.at(n), workspace.ReasonOutside)
+			p.offenders.Add(p.at(n), workspace.ReasonOutside)
 		}
 		return false
 	}
 	var err error
 	if n.Target, n.Redactions, err = p.encoder.Target(n.Target); err != nil || n.Check() != nil {
-		addTo(&p.offenders, p.at(n), workspace.ReasonName)
+		p.offenders.Add(p.at(n), workspace.ReasonName)
 		return false
 	}
 	return true
@@ -302,7 +291,7 @@ func (p *picker) read() error {
 		p.out.Read.Bytes += e.Content.Size
 		if p.last {
 			e.Mixed = true
-			addTo(&p.out.Mixed, p.at(n), workspace.ReasonChanged)
+			p.out.Mixed.Add(p.at(n), workspace.ReasonChanged)
 			key := n.path
 			if n.links > 1 {
 				key = n.inode
@@ -317,9 +306,7 @@ func (p *picker) read() error {
 
 // finish makes the objects of the directories, and remembers the files.
 func (p *picker) finish(fresh map[string]known) (*tree.Entry, error) {
-	for _, x := range p.leftOut.Paths {
-		addTo(&p.out.LeftOut, x.Path, x.Reason)
-	}
+	p.out.LeftOut.AddAll(p.leftOut)
 	groups := map[string][]string{}
 	e, err := p.build(p.listing.root, fresh, groups)
 	if err != nil {

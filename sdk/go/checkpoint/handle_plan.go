@@ -22,7 +22,7 @@ func (r *refit) plan(e *tree.Entry) error {
 	}
 	if r.have == nil {
 		r.places = []*wanted{r.want}
-		addTo(&r.out.Changed, r.root.Name, "")
+		r.out.Changed.Add(r.root.Name, "")
 		r.count(r.want)
 		return nil
 	}
@@ -44,19 +44,19 @@ func (r *refit) load(root *tree.Entry) error {
 			w := &wanted{Entry: *e, path: strings.TrimPrefix(dir.path+"/"+e.Name, "/"), held: true}
 			full := root.Name + "/" + w.path
 			if r.verdict(w.path, e.Type == tree.Directory) == ignore.Skip {
-				addTo(&r.out.LeftOut, full, workspace.ReasonExcluded)
+				r.out.LeftOut.Add(full, workspace.ReasonExcluded)
 				continue
 			}
 			if !r.opts.SetID && w.Mode&0o6000 != 0 {
 				if w.Type == tree.File {
-					addTo(&r.out.LeftOut, full, workspace.ReasonSetID)
+					r.out.LeftOut.Add(full, workspace.ReasonSetID)
 				}
 				w.Mode &^= 0o6000
 			}
 			if w.Type == tree.Symlink && len(w.Redactions) > 0 {
 				target := []byte(w.Target)
 				if w.held = workspace.FillIn(target, 0, w.Redactions, r.opts.Secrets); !w.held {
-					addTo(&r.out.LeftOut, full, workspace.ReasonRedacted)
+					r.out.LeftOut.Add(full, workspace.ReasonRedacted)
 					continue
 				}
 				w.Target = string(target)
@@ -199,7 +199,7 @@ func (r *refit) dir(w *wanted, h *node) error {
 			continue
 		case live != nil && live.Type == k.Type && r.alike[k.path] && r.linked(k, live):
 			if r.differs(k, live) {
-				addTo(&r.out.Changed, r.full(k.path), "")
+				r.out.Changed.Add(r.full(k.path), "")
 			}
 			continue
 		case live != nil && (live.Type == tree.Directory || k.Type == tree.Directory):
@@ -209,7 +209,7 @@ func (r *refit) dir(w *wanted, h *node) error {
 		}
 		r.places = append(r.places, k)
 		r.count(k)
-		addTo(&r.out.Changed, r.full(k.path), "")
+		r.out.Changed.Add(r.full(k.path), "")
 	}
 	for _, k := range h.kids {
 		if have[k.Name] != nil {
@@ -217,7 +217,7 @@ func (r *refit) dir(w *wanted, h *node) error {
 		}
 	}
 	if r.differs(w, h) {
-		addTo(&r.out.Changed, r.full(w.path), "")
+		r.out.Changed.Add(r.full(w.path), "")
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (r *refit) remove(n *node) (spared bool) {
 	}
 	r.removes = append(r.removes[:at], n.path)
 	r.out.Removed.Paths, r.out.Removed.Total = r.out.Removed.Paths[:listed], total
-	addTo(&r.out.Removed, r.full(n.path), "")
+	r.out.Removed.Add(r.full(n.path), "")
 	return false
 }
 

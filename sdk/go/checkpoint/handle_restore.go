@@ -86,7 +86,7 @@ func (a *away) restore(ctx context.Context, o workspace.RestoreOptions, src tree
 	for _, e := range t.Roots {
 		i := slices.IndexFunc(o.Roots, func(r Root) bool { return r.Name == e.Name })
 		if i < 0 {
-			addTo(&out.LeftOut, e.Name, "a root that was not asked for")
+			out.LeftOut.Add(e.Name, "a root that was not asked for")
 			continue
 		}
 		r := &refit{
@@ -269,7 +269,7 @@ func (r *refit) write(w stager, at string, e *wanted, first map[int]string) erro
 			fill := &filling{w: to, rs: e.Redactions, secrets: r.opts.Secrets}
 			err := tree.Copy(r.ctx, r.src, e.Content, fill)
 			if fill.missing {
-				addTo(&r.out.LeftOut, r.full(e.path), workspace.ReasonRedacted)
+				r.out.LeftOut.Add(r.full(e.path), workspace.ReasonRedacted)
 			}
 			return err
 		}
@@ -364,7 +364,7 @@ func (r *refit) settle(fresh map[string]known) error {
 		left := r.fix(&b, r.want, l)
 		if left == nil || try == 3 {
 			for _, w := range left {
-				addTo(&r.out.LeftOut, r.full(w.path), workspace.ReasonUnsupported)
+				r.out.LeftOut.Add(r.full(w.path), workspace.ReasonUnsupported)
 			}
 			r.remember(r.want, l, fresh)
 			return nil

@@ -200,7 +200,8 @@ func (m *Memory) Append(_ context.Context, a Append) (*Appended, error) {
 
 // sameContents reports whether appending c after head would tell nothing new.
 func sameContents(head, c *Checkpoint) bool {
-	return head.Root == c.Root && slices.Equal(head.Artifacts, c.Artifacts) &&
+	return head.Root == c.Root && (c.Label == "" || c.Label == head.Label) && (c.Git == nil || head.Git != nil && *c.Git == *head.Git) &&
+		slices.Equal(head.Artifacts, c.Artifacts) &&
 		slices.EqualFunc(head.Conversation, c.Conversation, func(a, b json.RawMessage) bool { return string(a) == string(b) })
 }
 

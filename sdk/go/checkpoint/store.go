@@ -38,7 +38,8 @@ type Store interface {
 	//  6. the parent of a checkpoint with Files is the expected head (ErrParentMismatch); of others the store sets it;
 	//  7. the objects of the checkpoint are there, where the store can tell (*MissingBlobError).
 	//
-	// Without Always, a native checkpoint whose Root is that of the head is not appended: the head is returned, Unchanged.
+	// Without Always, a native checkpoint that says nothing new is not appended: the head is returned, Unchanged. It has the
+	// root, the conversation and the artifacts of the head, and the label and the Git of the head or none.
 	Append(ctx context.Context, a Append) (*Appended, error)
 
 	// DeleteHead takes the head off a thread: its parent, if it is still there, becomes the head. Checks: ids, the writer's
@@ -101,7 +102,7 @@ type Append struct {
 // Appended is what Append did.
 type Appended struct {
 	Checkpoint *Checkpoint // without conversation, artifacts and files
-	Unchanged  bool        // nothing was appended: Checkpoint is the head, which has the same root
+	Unchanged  bool        // nothing was appended: Checkpoint is the head, which says the same
 }
 
 // Fork names what a checkpoint was forked from.

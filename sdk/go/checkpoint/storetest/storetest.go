@@ -733,6 +733,7 @@ func native(s *suite) {
 			s.Errorf("the root of the head again, always %v: %+v, %v", always, done, err)
 		}
 	}
+	s.saysMore(head.Root)
 	out := s.TempDir()
 	if _, err := checkpoint.Restore(s.ctx, checkpoint.RestoreParams{
 		Store: s.Store, Blobs: blobs, Thread: "t", Checkpoint: first.Checkpoint.ID, Roots: []checkpoint.Root{{Path: out}}, StateDir: state,
@@ -742,4 +743,32 @@ func native(s *suite) {
 	if b, err := os.ReadFile(filepath.Join(out, "file")); err != nil || string(b) != "one" {
 		s.Errorf("restored %q, %v", b, err)
 	}
+}
+
+// saysMore appends the files of the head once more, with what the head does not say, and without.
+func (s *suite) saysMore(root checkpoint.Digest) {
+	s.Helper()
+	head, err := s.Head(s.ctx, "t")
+	if err != nil {
+		s.Fatal(err)
+	}
+	at := func(commit string) *checkpoint.Git { return &checkpoint.Git{Repo: "r", Commit: commit} }
+	for _, step := range []struct {
+		label     string
+		git       *checkpoint.Git
+		unchanged bool
+	}{
+		{label: "name"}, {unchanged: true}, {label: "name", unchanged: true}, {label: "other"},
+		{git: at("1")}, {git: at("1"), unchanged: true}, {unchanged: true}, {git: at("2")},
+	} {
+		done, err := s.Append(s.ctx, checkpoint.Append{
+			Checkpoint: checkpoint.Checkpoint{Thread: "t", Root: root, Label: step.label, Git: step.git}, ExpectedHead: head,
+		})
+		if err != nil || done.Unchanged != step.unchanged || !step.unchanged && (done.Checkpoint.Label != step.label || done.Checkpoint.Parent != head) {
+			s.Fatalf("the files of the head with %+v: %+v, %v", step, done, err)
+		}
+		head = done.Checkpoint.ID
+	}
+	_, err = s.Append(s.ctx, checkpoint.Append{Checkpoint: checkpoint.Checkpoint{ID: head, Thread: "t", Root: root}, ExpectedHead: head})
+	s.refused("an id that is taken, with the files of the head", err, checkpoint.ErrDuplicateID)
 }
