@@ -36,7 +36,7 @@ func (o *captureFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.links, "outside-links", "refuse", "links that leave their root: refuse, skip, or keep their text")
 	f.StringVar(&o.conversation, "conversation", "", "keep the JSON list of messages in this `FILE` with the files")
 	f.StringVar(&o.onChanged, "on-changed", "retry", "a file that changes while it is read: retry some times, fail, or mark it")
-	f.StringVar(&o.ifBusy, "if-busy", "fail", "while another writer is at work: fail, skip, or wait=`TIME`")
+	f.StringVar(&o.ifBusy, "if-busy", "fail", "while another writer, or a restore, is at work: fail, skip, or wait=`TIME`")
 	f.BoolVar(&o.always, "always", false, "make a checkpoint also when nothing changed")
 	f.StringVar(&o.git.Repo, "git-repo", "", "record that the files belong to this `REPOSITORY`")
 	f.StringVar(&o.git.Branch, "git-branch", "", "record this `BRANCH` of it")
@@ -134,7 +134,11 @@ and the exit code is 3. --onto head appends all the same.
 
 Paths that cannot be kept (links that leave the directory, fifos, sockets, devices)
 are listed all at once, with the --exclude that leaves them out. What was left out
-for another reason than the policy makes the exit code 7.`,
+for another reason than the policy makes the exit code 7.
+
+Captures of one directory for different threads may run at the same time. During a
+restore into it, or another capture of it for the same thread, the exit code is 6.
+An interrupted capture (SIGINT, SIGTERM) ends with exit code 1.`,
 	}
 	o.flags(cmd)
 	cmd.RunE = func(c *cobra.Command, _ []string) error {
@@ -142,10 +146,10 @@ for another reason than the policy makes the exit code 7.`,
 		if err != nil {
 			return err
 		}
-		var done func()
-		p.Progress, done = progress(env)
+		shown := newMeter(env)
+		p.Progress = func(s checkpoint.Sent) { shown.show("sent", s.Objects, s.Bytes) }
 		captured, err := checkpoint.Capture(c.Context(), p)
-		done()
+		shown.end()
 		if skip && errors.Is(err, checkpoint.ErrWriterConflict) {
 			return o.skipped(env, err)
 		}
@@ -154,7 +158,10 @@ for another reason than the policy makes the exit code 7.`,
 			return fmt.Errorf("%d paths cannot be captured; nothing was saved", refused.Total)
 		}
 		if err != nil {
-			return err
+			return interrupted(c.Context(), err, "the capture did not end; run it again, which goes on from whatever was saved")
+		}
+		if captured.Forgotten {
+			forgotten(env.Stderr, captured.Checkpoint.ID)
 		}
 		return o.print(env, captured)
 	}
@@ -198,9 +205,11 @@ func newWatch(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "watch --thread T", Short: "Capture a workspace now and then", Args: cobra.NoArgs,
 		Long: `Capture at once and then every --every, until SIGTERM or SIGINT, and once more then.
-A capture that finds another writer at work is skipped, one that fails is logged,
-and the next one tries again. It ends with exit code 3 when somebody else saved:
-the files are stale.`,
+The exit code is that of the last capture: 0 says that nothing is lost. A second
+signal ends it at once. A capture that finds another writer at work is skipped; one
+that fails, as while the server restarts, is logged and tried again after a second,
+then after twice that, up to --every. It ends with exit code 3 when somebody else
+saved: the files are stale. --onto is for the first capture.`,
 	}
 	o.flags(cmd)
 	cmd.Flags().DurationVar(&interval, "every", interval, "how often to capture")

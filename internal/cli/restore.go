@@ -27,7 +27,16 @@ Nothing else may write there meanwhile.
 A thread without checkpoints leaves the directories as they are, with exit code 0 and
 {"checkpoint":null}. /, $HOME, and a folder with files in it that this thread never
 captured or restored are refused without --yes. What was left out makes the exit code
-7. --undo makes the directories what they were before the last restore.`,
+7. A restore is alone with its directories: while a capture or another restore is at
+work in them the exit code is 6. SIGINT or SIGTERM before the first change ends it
+with exit code 1 and nothing changed; after that it completes. A second signal ends
+it at once, as a crash does.
+
+--undo makes the directories what they were before the last restore, and what is
+remembered of their head with them. For that a restore first saves what it replaces
+beside that memory (CAIRN_STATE_DIR): what a capture would send, so nothing of what the
+thread has already. The next restore replaces it, --undo removes it, --no-undo does
+without.`,
 	}
 	o.flags(cmd)
 	o.policyFlags(cmd)
@@ -51,9 +60,15 @@ captured or restored are refused without --yes. What was left out makes the exit
 			}
 			run = checkpoint.Undo
 		}
+		shown := newMeter(env)
+		p.Progress = func(f checkpoint.Fetched) { shown.show("fetched", f.Objects, f.Bytes) }
 		restored, err := run(c.Context(), p)
+		shown.end()
 		if err != nil {
-			return err
+			return interrupted(c.Context(), err, "nothing was changed; run it again")
+		}
+		if restored != nil && restored.Forgotten && !o.dryRun {
+			forgotten(env.Stderr, restored.Checkpoint.ID)
 		}
 		return o.print(env, p.Thread, restored)
 	}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -215,28 +217,49 @@ func offenders(w io.Writer, e *checkpoint.UnsupportedEntryError) {
 
 func quoteShell(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// progress returns a function that shows what was sent, on a terminal only, and
-// one that ends it.
-func progress(env Env) (func(checkpoint.Sent), func()) {
-	f, ok := env.Stderr.(*os.File)
-	if !ok {
-		return nil, func() {}
-	}
-	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
-		return nil, func() {}
-	}
-	shown := time.Time{}
-	return func(s checkpoint.Sent) {
-			if time.Since(shown) < 200*time.Millisecond {
-				return
-			}
-			shown = time.Now()
-			fmt.Fprintf(f, "\r\x1b[Ksent %d objects, %.1f MiB", s.Objects, float64(s.Bytes)/(1<<20))
-		}, func() {
-			if !shown.IsZero() {
-				fmt.Fprint(f, "\r\x1b[K")
-			}
+// meter shows how far long work has come: one line of standard error, on a terminal
+// only.
+type meter struct {
+	w     io.Writer // nil where nothing is shown
+	shown time.Time
+}
+
+func newMeter(env Env) *meter {
+	if f, ok := env.Stderr.(*os.File); ok {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			return &meter{w: f}
 		}
+	}
+	return &meter{}
+}
+
+// show replaces the line, a few times a second.
+func (m *meter) show(verb string, objects, bytes uint64) {
+	if m.w == nil || time.Since(m.shown) < 200*time.Millisecond {
+		return
+	}
+	m.shown = time.Now()
+	fmt.Fprintf(m.w, "\r\x1b[K%s %d objects, %.1f MiB", verb, objects, float64(bytes)/(1<<20))
+}
+
+// end takes the line away.
+func (m *meter) end() {
+	if !m.shown.IsZero() {
+		fmt.Fprint(m.w, "\r\x1b[K")
+	}
+}
+
+// interrupted adds to an error of work that a signal ended what became of the work.
+func interrupted(ctx context.Context, err error, what string) error {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return fmt.Errorf("interrupted (%v): %s", context.Cause(ctx), what)
+}
+
+// forgotten tells that the next command knows nothing of this one.
+func forgotten(w io.Writer, id string) {
+	fmt.Fprintf(w, "nothing is remembered: no directory outside of the workspace can be written; name one with CAIRN_STATE_DIR, or give the next capture --onto %s\n", id)
 }
 
 // conversation reads a file that holds a JSON list.

@@ -128,7 +128,8 @@ type dirMeta struct {
 // root. Everything is checked, fetched and verified into a staging directory
 // beneath each root before the first change; files are replaced whole. Excluded
 // paths are spared. After an error or a crash each file is the old or the new
-// one, and another Restore completes it. No other process may write to the
+// one, and another Restore completes it. The end of ctx ends it before the first
+// change or not at all. No other process may write to the
 // directories meanwhile; if one does, nothing outside them is touched all the
 // same.
 func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.Digest) (*Restored, error) {
@@ -157,10 +158,18 @@ func Restore(ctx context.Context, o RestoreOptions, src tree.Source, root tree.D
 	if err := r.stage(); err != nil {
 		return nil, errors.Join(fmt.Errorf("fetch into the staging directory, nothing was changed yet: %w", err), r.abandon())
 	}
+	// What was begun is completed: it takes no more than renames, and half of it helps nobody.
+	r.ctx = context.WithoutCancel(ctx)
 	if err := r.apply(); err != nil {
 		return nil, &IncompleteError{Err: err}
 	}
-	return r.out, r.saveCache()
+	if r.ctx = ctx; ctx.Err() != nil {
+		return r.out, nil // without the cache, which only saves time
+	}
+	if err := r.saveCache(); err != nil && ctx.Err() == nil {
+		return nil, &IncompleteError{Err: err}
+	}
+	return r.out, nil
 }
 
 func (r *restore) close() {

@@ -149,6 +149,7 @@ func (r *restore) unstage() error {
 // abandon removes the staging directories, and the roots that were made, after
 // which everything is as it was.
 func (r *restore) abandon() error {
+	r.ctx = context.WithoutCancel(r.ctx)
 	err := r.unstage()
 	for _, root := range r.roots {
 		if !root.existed && root.fd >= 0 {

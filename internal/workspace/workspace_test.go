@@ -294,6 +294,46 @@ func TestEveryFailureIsCompletedByASecondRun(t *testing.T) {
 	}
 }
 
+// TestARestoreThatBeganItsChangesCompletesThem ends the context at each change of
+// the file system: the tree is the old one, or whole.
+func TestARestoreThatBeganItsChangesCompletesThem(t *testing.T) {
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), 6))
+	m := &tree.Memory{}
+	a, b := t.TempDir(), t.TempDir()
+	edit(t, rng, a, 25)
+	edit(t, rng, b, 25)
+	root, other := capture(t, options(a), m).Root, capture(t, options(b), m).Root
+	want, before := snapshot(t, a), snapshot(t, b)
+	dir := filepath.Join(t.TempDir(), "w")
+	completed := 0
+	for n := int64(1); ; n += 1 + n/8 {
+		restored(t, dir, m, other, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var steps atomic.Int64
+		_, err := Restore(ctx, RestoreOptions{Roots: []Root{{"r", dir}}, Owner: true, SetID: true, step: func(string, string) error {
+			if steps.Add(1) == n {
+				stop()
+			}
+			return nil
+		}}, m, root)
+		stop()
+		if err == nil {
+			compare(t, fmt.Sprintf("completed after step %d", n), snapshot(t, dir), want)
+			if completed++; steps.Load() < n {
+				break
+			}
+			continue
+		}
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		compare(t, fmt.Sprintf("ended at step %d", n), snapshot(t, dir), before)
+	}
+	if completed < 2 {
+		t.Error("none was ended in the middle of its changes")
+	}
+}
+
 // hashOf is the size and hash in a line of a snapshot of a file.
 func hashOf(line string) string {
 	f := strings.Fields(line)

@@ -104,23 +104,48 @@ func parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 type source struct {
 	blobs Blobs
 	at    Scope
+
+	mu   sync.Mutex
+	got  Fetched
+	told func(Fetched) // or nil
+}
+
+// Fetched counts objects that were fetched.
+type Fetched struct {
+	Objects uint64
+	Bytes   uint64
 }
 
 // Get gives what digests name. See tree.Source.
 func (s *source) Get(ctx context.Context, digests []tree.Digest, fn func(tree.Digest, []byte) error) error {
-	return s.blobs.Fetch(ctx, s.at, digests, fn)
+	if s.told == nil {
+		return s.blobs.Fetch(ctx, s.at, digests, fn)
+	}
+	return s.blobs.Fetch(ctx, s.at, digests, func(d tree.Digest, b []byte) error {
+		s.count(len(b))
+		return fn(d, b)
+	})
 }
 
-// newSource returns the objects of a thread.
-func newSource(blobs Blobs, at Scope) tree.Source {
+func (s *source) count(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got.Objects++
+	s.got.Bytes += uint64(n)
+	s.told(s.got)
+}
+
+// newSource returns the objects of a thread. told, if given, is called with what was fetched so far.
+func newSource(blobs Blobs, at Scope, told func(Fetched)) tree.Source {
+	s := &source{blobs: blobs, at: at, told: told}
 	if _, ok := blobs.(*Remote); ok {
-		return &checked{source{blobs, at}}
+		return &checked{s}
 	}
-	return &source{blobs, at}
+	return s
 }
 
 // checked is the source of a Remote, which compares what it gives with the digests.
-type checked struct{ source }
+type checked struct{ *source }
 
 // Checked makes it a tree.Checker.
 func (*checked) Checked() {}

@@ -53,14 +53,15 @@ type CaptureParams struct {
 	AnyHead bool
 	// Writer is the lease under which to append; nil takes it for the moment of the append.
 	Writer *Writer
-	// WaitBusy is how long to wait while another writer has the thread; 0 fails at once.
+	// WaitBusy is how long to wait while another writer has the thread, or a restore is at work in the roots; 0 fails at once.
 	WaitBusy time.Duration
 	// Always appends a checkpoint also when nothing changed since the head. A Label or Git that the head does not have is a
 	// change.
 	Always bool
 
-	// StateDir keeps what is remembered of roots, and their stat caches; it must lie outside of them. The user's state
-	// directory when empty.
+	// StateDir keeps what is remembered of roots, and their stat caches; it must lie outside of them. When empty it is the
+	// user's state directory, else one of the user's own in the directory for temporary files, /dev/shm or /var/tmp; where
+	// none of them can be used, memory of this process.
 	StateDir string
 	// Progress is called from time to time, by one goroutine at a time.
 	Progress func(Sent)
@@ -74,6 +75,9 @@ type Captured struct {
 	Mixed      List        // files that changed while they were read
 	Read       Stats       // what had to be read
 	Sent       Sent        // what the store did not have
+	// Forgotten says that no state directory can be used: another process knows nothing of this capture, and its own needs
+	// an ExpectedHead.
+	Forgotten bool
 }
 
 // Capture saves the files of the roots as a new checkpoint, which becomes the head of its thread. Nothing is written into the
@@ -81,7 +85,7 @@ type Captured struct {
 // come from the head, and with ErrWriterConflict while another writer has the thread or another capture these roots. After an
 // error nothing was appended, unless no answer came in time (ErrUnavailable); the next capture finds out.
 func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
-	c, err := newCapture(&p)
+	c, err := newCapture(ctx, &p)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +115,7 @@ func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
 	}
 	return &Captured{
 		Checkpoint: appended.Checkpoint, Unchanged: appended.Unchanged, LeftOut: result.LeftOut, Mixed: result.Mixed,
-		Read: Stats(result.Read), Sent: c.sent,
+		Read: Stats(result.Read), Sent: c.sent, Forgotten: c.state.dir == "",
 	}, result.saveCache()
 }
 
@@ -126,7 +130,7 @@ type capture struct {
 	sent     Sent
 }
 
-func newCapture(p *CaptureParams) (*capture, error) {
+func newCapture(ctx context.Context, p *CaptureParams) (*capture, error) {
 	if err := checkTarget(p.Store, p.Blobs, p.Thread); err != nil {
 		return nil, err
 	}
@@ -143,7 +147,7 @@ func newCapture(p *CaptureParams) (*capture, error) {
 	if c.place, id, err = placeOf(p.Handle); err != nil {
 		return nil, err
 	}
-	if c.state, err = openState(p.StateDir, p.Store.Identity(), p.Thread, id, p.Roots); err != nil {
+	if c.state, err = openStateWithin(ctx, p.WaitBusy, p.StateDir, p.Store.Identity(), p.Thread, id, p.Roots); err != nil {
 		return nil, err
 	}
 	switch {

@@ -254,7 +254,7 @@ func TestBusy(t *testing.T) {
 	p.Always, p.WaitBusy = true, time.Minute
 	mustCapture(t, p)
 	wg.Wait()
-	s, err := openState(w.state, w.Identity(), "t", "", []Root{{Path: dir}})
+	s, err := openState(w.state, w.Identity(), "t", "", []Root{{Path: dir}}, capturing)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +429,7 @@ func TestInterruptedRestore(t *testing.T) {
 	write(t, a, map[string]string{"f": "1"})
 	c := mustCapture(t, w.capture(a))
 	mustRestore(t, w.restore(b))
-	s, err := openState(w.state, w.Identity(), "t", "", []Root{{Path: b}})
+	s, err := openState(w.state, w.Identity(), "t", "", []Root{{Path: b}}, restoring)
 	if err == nil {
 		err = s.update(func(m *memory) { m.Restoring = c.Checkpoint.ID })
 		s.close()

@@ -11,17 +11,19 @@ import (
 type EveryOptions struct {
 	// Log gets a line for each capture; slog.Default when nil.
 	Log *slog.Logger
-	// Grace is how long a capture may take after the context has ended: the one at work, or, if there is none, a last one.
-	// Without it nothing is captured any more.
+	// Grace is how long captures may take after the context has ended: the one at work, and a last one, which waits for other
+	// writers. Without it nothing is captured any more.
 	Grace time.Duration
 	// Captured is called after each capture that succeeded.
 	Captured func(*Captured)
 }
 
-// Every captures now and then once each interval until ctx ends, and returns nil then. A capture that finds another writer at
-// work is skipped, since the next one saves the same files; after other errors it goes on too. It ends with an error only
-// where going on is of no use: the head moved (ErrHeadConflict), or the first capture says that it cannot be done
-// (ErrInvalid, ErrDenied).
+// Every captures now and then once each interval until ctx ends. It returns nil then, or, where there is a Grace, what the
+// last capture ended with: nil says that nothing is lost. A capture that finds another writer at
+// work is skipped, since the next one saves the same files; after another error it goes on too, and tries again after a
+// second, then after twice that, up to the interval. It ends with an error only where going on is of no use: the head moved
+// (ErrHeadConflict), or the first capture says that it cannot be done (ErrInvalid, ErrDenied). ExpectedHead and AnyHead are
+// for the first capture that succeeds: after it the files come from its checkpoint.
 func Every(ctx context.Context, interval time.Duration, p CaptureParams, o EveryOptions) error {
 	if interval <= 0 {
 		return errorf(ErrInvalid, "the interval is %s: want a time above zero", interval)
@@ -29,37 +31,46 @@ func Every(ctx context.Context, interval time.Duration, p CaptureParams, o Every
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
-	e := &every{CaptureParams: p, EveryOptions: o}
+	e := &every{CaptureParams: p, EveryOptions: o, retry: firstRetry}
 	e.Log = e.Log.With("thread", p.Thread)
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(o.Grace, stop) })()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
 	for first := true; ; first = false {
+		next := time.Now().Add(interval)
 		err := e.capture(work)
 		if errors.Is(err, ErrHeadConflict) || first && (errors.Is(err, ErrInvalid) || errors.Is(err, ErrDenied)) {
 			return err
 		}
+		wait := time.Until(next)
+		if err != nil && !errors.Is(err, ErrWriterConflict) {
+			wait = min(e.retry, interval)
+			e.retry = min(2*e.retry, max(interval, firstRetry))
+		} else {
+			e.retry = firstRetry
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(wait):
 			if ctx.Err() == nil {
 				continue
 			}
 		case <-ctx.Done():
 		}
 		if o.Grace > 0 {
-			if err := e.capture(work); errors.Is(err, ErrHeadConflict) {
-				return err
-			}
+			e.WaitBusy = max(e.WaitBusy, o.Grace)
+			return e.capture(work)
 		}
 		return nil
 	}
 }
 
+// firstRetry is how soon a capture that failed is tried again.
+const firstRetry = time.Second
+
 type every struct {
 	CaptureParams
 	EveryOptions
+	retry time.Duration
 }
 
 // capture captures once and logs what came of it.
@@ -80,10 +91,14 @@ func (e *every) capture(ctx context.Context) error {
 		e.Log.Info("captured", "checkpoint", c.Checkpoint.ID, "files", c.Checkpoint.Stats.Files, "sent_bytes", c.Sent.Bytes,
 			"left_out", c.LeftOut.Total, "changing", c.Mixed.Total, took)
 	}
-	if err == nil && e.Captured != nil {
+	if err != nil {
+		return err
+	}
+	e.ExpectedHead, e.AnyHead = nil, false
+	if e.Captured != nil {
 		e.Captured(c)
 	}
-	return err
+	return nil
 }
 
 // AfterRun returns a hook for the end of an agent's run. Called with the error that the run ended with, it captures if that is

@@ -35,12 +35,12 @@ type listed struct {
 }
 
 // fromList returns a source of the objects of c and its root, and what removes the temporary file.
-func fromList(ctx context.Context, blobs Blobs, c *Checkpoint) (tree.Source, Digest, func(), error) {
+func fromList(ctx context.Context, blobs Blobs, c *Checkpoint, told func(Fetched)) (tree.Source, Digest, func(), error) {
 	if c.External {
 		return nil, Digest{}, nil, errorf(ErrInvalid, "checkpoint %q was written by an application that keeps the bytes of its files elsewhere, and can restore it", c.ID)
 	}
 	at := Scope{Thread: c.Thread}
-	l := &listed{ctx: ctx, blobs: blobs, at: at, rest: &source{blobs, at}, chunks: map[Digest]piece{}}
+	l := &listed{ctx: ctx, blobs: blobs, at: at, rest: &source{blobs: blobs, at: at, told: told}, chunks: map[Digest]piece{}}
 	root, err := l.root(c)
 	if err != nil {
 		l.close()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/cairnstate/cairn/internal/ignore"
@@ -41,11 +40,15 @@ type RestoreParams struct {
 	// Careful refuses "/", the home directory, and a folder with something in it that the thread never captured or
 	// restored, with ErrForeignFolder.
 	Careful bool
-	// NoUndo keeps nothing of what the restore replaces, so that Undo cannot bring it back.
+	// NoUndo keeps nothing of what the restore replaces, so that Undo cannot bring it back. Else what the roots have is
+	// captured into the state directory before the first change, objects that the thread has left out: as many bytes as a
+	// capture would send. The next restore into these roots, and Undo, remove it.
 	NoUndo bool
 
 	// StateDir keeps what is remembered of roots; see CaptureParams.
 	StateDir string
+	// Progress is called from time to time, by one goroutine at a time.
+	Progress func(Fetched)
 }
 
 // Restored is what a restore did, or in a dry run would do.
@@ -55,6 +58,9 @@ type Restored struct {
 	Changed    List        // paths that were put in place, or whose metadata was set
 	Removed    List        // top paths that were removed
 	LeftOut    List        // what was not restored, and why
+	// Forgotten says that no state directory can be used: the restore cannot be undone, and another process knows nothing of
+	// it; a capture by one needs the checkpoint's id as its ExpectedHead.
+	Forgotten bool
 }
 
 // Restore makes the roots equal to a checkpoint: what differs is replaced, what the checkpoint does not have is removed, and
@@ -74,7 +80,7 @@ func Restore(ctx context.Context, p RestoreParams) (*Restored, error) {
 	root := c.Root
 	if !c.Native() {
 		var done func()
-		if r.source, root, done, err = fromList(ctx, p.Blobs, c); err != nil {
+		if r.source, root, done, err = fromList(ctx, p.Blobs, c, p.Progress); err != nil {
 			return nil, missingBlobs(err)
 		}
 		defer done()
@@ -87,10 +93,11 @@ func Restore(ctx context.Context, p RestoreParams) (*Restored, error) {
 	if err := r.open(ctx, stored); err != nil {
 		return nil, err
 	}
-	if !p.DryRun && !p.NoUndo {
+	if !p.DryRun && !r.undoable {
 		if err := r.keep(ctx, stored); err != nil {
-			return nil, fmt.Errorf("keep what the restore replaces: %w", err)
+			return nil, fmt.Errorf("keep what the restore replaces, to undo it: %w", err)
 		}
+		r.kept = true
 	}
 	out, err := r.run(ctx, r.source, root, c.ID)
 	if err != nil {
@@ -128,6 +135,9 @@ type restore struct {
 	source tree.Source
 	listed bool // the checkpoint was written as a list
 	state  *state
+	// undoable says that an interrupted restore is completed, and that the state before it is kept; kept, that this one keeps
+	// what it replaces.
+	undoable, kept bool
 }
 
 func newRestore(p *RestoreParams) (*restore, error) {
@@ -138,7 +148,7 @@ func newRestore(p *RestoreParams) (*restore, error) {
 		p.Roots = []Root{{Path: DefaultRootPath}}
 	}
 	p.Roots = slices.Clone(p.Roots)
-	r := &restore{RestoreParams: p, source: newSource(p.Blobs, Scope{Thread: p.Thread})}
+	r := &restore{RestoreParams: p, source: newSource(p.Blobs, Scope{Thread: p.Thread}, p.Progress)}
 	var err error
 	r.place, r.id, err = placeOf(p.Handle)
 	return r, err
@@ -161,7 +171,7 @@ func (r *restore) readRoot(ctx context.Context, root Digest) (*tree.Tree, error)
 }
 
 // open names the roots as the checkpoint does, and loads what is remembered of them.
-func (r *restore) open(ctx context.Context, stored *tree.Tree) (err error) {
+func (r *restore) open(ctx context.Context, stored *tree.Tree) error {
 	for i := range r.Roots {
 		if r.Roots[i].Name == "" {
 			if r.Roots[i].Name = DefaultRootName; len(stored.Roots) == 1 {
@@ -169,7 +179,7 @@ func (r *restore) open(ctx context.Context, stored *tree.Tree) (err error) {
 			}
 		}
 	}
-	if r.state, err = openState(r.StateDir, r.Store.Identity(), r.Thread, r.id, r.Roots); err != nil {
+	if err := r.openState(); err != nil {
 		return err
 	}
 	if !r.Careful || r.DryRun {
@@ -181,6 +191,19 @@ func (r *restore) open(ctx context.Context, stored *tree.Tree) (err error) {
 		}
 	}
 	return nil
+}
+
+// openState loads what is remembered of the roots.
+func (r *restore) openState() (err error) {
+	use := restoring
+	if r.DryRun {
+		use = looking
+	}
+	if r.state, err = openState(r.StateDir, r.Store.Identity(), r.Thread, r.id, r.Roots, use); err != nil {
+		return err
+	}
+	r.undoable, err = r.state.resumeUndo()
+	return err
 }
 
 // guard refuses folders that are hardly meant.
@@ -220,6 +243,9 @@ func (r *restore) run(ctx context.Context, src tree.Source, root Digest, head st
 	if _, incomplete := errors.AsType[*workspace.IncompleteError](err); err != nil && !incomplete && !r.DryRun {
 		return nil, errors.Join(restoreError(err), r.state.reset(before, known))
 	}
+	if r.kept {
+		err = errors.Join(err, r.state.commitUndo())
+	}
 	if err != nil {
 		return nil, restoreError(err)
 	}
@@ -228,7 +254,9 @@ func (r *restore) run(ctx context.Context, src tree.Source, root Digest, head st
 			return nil, err
 		}
 	}
-	return &Restored{Written: Stats(out.Written), Changed: out.Changed, Removed: out.Removed, LeftOut: out.LeftOut}, nil
+	return &Restored{
+		Written: Stats(out.Written), Changed: out.Changed, Removed: out.Removed, LeftOut: out.LeftOut, Forgotten: r.state.dir == "",
+	}, nil
 }
 
 // restoreError turns errors of a restore into those of this package.
@@ -243,9 +271,4 @@ func restoreError(err error) error {
 		return &Error{Code: ErrInvalid, Message: err.Error(), Err: err}
 	}
 	return missingBlobs(err)
-}
-
-// undoDir is where what a restore replaced is kept.
-func (s *state) undoDir() string {
-	return filepath.Join(s.dir, filepath.Base(s.cache())+".undo")
 }

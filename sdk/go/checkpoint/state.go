@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,10 +35,11 @@ const memoryVersion = 1
 // maxPending bounds how many appends without an answer are remembered.
 const maxPending = 16
 
-// stateDir returns a directory of the user's own that lies in none of roots.
+// stateDir returns a directory of the user's own that lies in none of roots, or "" where none can be had: then what is
+// remembered is forgotten when the process ends.
 func stateDir(given string, roots []Root) (string, error) {
-	var tried []string
-	for _, dir := range []string{given, userStateDir(), filepath.Join(os.TempDir(), "cairn-state-"+strconv.Itoa(os.Getuid()))} {
+	own := "cairn-state-" + strconv.Itoa(os.Getuid())
+	for _, dir := range []string{given, userStateDir(), filepath.Join(os.TempDir(), own), filepath.Join("/dev/shm", own), filepath.Join("/var/tmp", own)} {
 		if dir == "" || !filepath.IsAbs(dir) && given == "" {
 			continue
 		}
@@ -54,9 +56,8 @@ func stateDir(given string, roots []Root) (string, error) {
 		if err := private(dir); err == nil || given != "" {
 			return dir, err
 		}
-		tried = append(tried, dir)
 	}
-	return "", errorf(ErrInvalid, "no state directory can be used outside the roots (tried %q); name one", tried)
+	return "", nil
 }
 
 // userStateDir is where programs of this user keep what they remember.
@@ -118,7 +119,7 @@ func private(dir string) error {
 
 // state is what is remembered of some roots and one thread.
 type state struct {
-	dir    string
+	dir    string // "" where there is none
 	store  string
 	thread string
 	handle string // of roots that are not on this machine
@@ -128,9 +129,9 @@ type state struct {
 	known  []bool   // whether it was remembered
 }
 
-// openState loads what is remembered and keeps other captures and restores of these roots out until it is closed.
+// openState loads what is remembered and, until it is closed, keeps others out: use says what for.
 // handle is the id of the sandbox that they are in, "" for this machine.
-func openState(given, store, thread, handle string, roots []Root) (*state, error) {
+func openState(given, store, thread, handle string, roots []Root, use use) (*state, error) {
 	local := roots
 	if handle != "" {
 		local = nil
@@ -142,7 +143,11 @@ func openState(given, store, thread, handle string, roots []Root) (*state, error
 	s := &state{dir: dir, store: store, thread: thread, handle: handle, roots: slices.Clone(roots)}
 	slices.SortFunc(s.roots, func(a, b Root) int { return strings.Compare(s.place(a.Path), s.place(b.Path)) })
 	for _, r := range s.roots {
-		if err := s.open(r); err != nil {
+		err := s.lock(r, use)
+		if err == nil {
+			err = s.load(r)
+		}
+		if err != nil {
 			s.close()
 			return nil, err
 		}
@@ -153,7 +158,7 @@ func openState(given, store, thread, handle string, roots []Root) (*state, error
 // place says where a root is, whatever links lead to it.
 func (s *state) place(path string) string {
 	if s.handle != "" {
-		return s.handle + ":" + path
+		return s.handle + ":" + filepath.Clean(path)
 	}
 	return resolve(path)
 }
@@ -167,21 +172,11 @@ func (s *state) path(suffix string, parts ...string) string {
 	return filepath.Join(s.dir, hex.EncodeToString(h.Sum(nil)[:16])+suffix)
 }
 
-func (s *state) open(r Root) error {
+// load reads what is remembered of a root.
+func (s *state) load(r Root) error {
 	real := s.place(r.Path)
-	lock, err := os.OpenFile(s.path(".lock", real), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return fmt.Errorf("open the state of root %q: %w", r.Path, err)
-	}
-	s.locks = append(s.locks, lock)
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return errorf(ErrWriterConflict, "another capture or restore of %q is at work; try later", r.Path)
-		}
-		return fmt.Errorf("lock the state of root %q: %w", r.Path, err)
-	}
 	m := memory{Version: memoryVersion, Store: s.store, Thread: s.thread, Root: real}
-	b, err := os.ReadFile(s.path(".json", real))
+	b, err := s.read(s.path(".json", real))
 	known := err == nil
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -198,16 +193,42 @@ func (s *state) open(r Root) error {
 	return nil
 }
 
-func (s *state) close() {
-	for _, f := range s.locks {
-		// A process that is being started may have the file for a moment more: closing it would not be enough.
-		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
-		f.Close()
+// forgetful keeps what is remembered of roots while no directory can: by path, as files of the state directory.
+var forgetful sync.Map
+
+func (s *state) read(path string) ([]byte, error) {
+	if s.dir != "" {
+		return os.ReadFile(path)
 	}
+	if b, ok := forgetful.Load(path); ok {
+		return b.([]byte), nil
+	}
+	return nil, fs.ErrNotExist
 }
 
-// cache is where the stat cache of these roots together is.
+func (s *state) write(path string, b []byte) error {
+	if s.dir != "" {
+		return writeFile(path, b)
+	}
+	forgetful.Store(path, b)
+	return nil
+}
+
+func (s *state) remove(path string) error {
+	if s.dir != "" {
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	forgetful.Delete(path)
+	return nil
+}
+
+// cache is where the stat cache of these roots together is, "" for none.
 func (s *state) cache() string {
+	if s.dir == "" {
+		return ""
+	}
 	var parts []string
 	for _, r := range s.roots {
 		parts = append(parts, r.Name, s.place(r.Path))
@@ -258,7 +279,7 @@ func (s *state) update(change func(m *memory)) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(s.path(".json", s.mem[i].Root), b); err != nil {
+		if err := s.write(s.path(".json", s.mem[i].Root), b); err != nil {
 			return fmt.Errorf("remember where %q came from: %w", s.mem[i].Root, err)
 		}
 		s.known[i] = true
@@ -274,9 +295,9 @@ func (s *state) reset(mem []memory, known []bool) error {
 		path := s.path(".json", m.Root)
 		if known[i] {
 			b, err := json.Marshal(m)
-			errs = append(errs, err, writeFile(path, b))
-		} else if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+			errs = append(errs, err, s.write(path, b))
+		} else {
+			errs = append(errs, s.remove(path))
 		}
 	}
 	return errors.Join(errs...)

@@ -20,6 +20,10 @@ import (
 )
 
 // undone is what the roots were before the last restore. The objects that the thread does not have lie beside it.
+//
+// It is kept beside what is remembered of the roots, in one directory that the next restore replaces: first under another
+// name, until the restore begins to change the roots. Where that was interrupted, what the roots were before the first
+// attempt stays, since the mixture that the next one finds is nothing to go back to.
 type undone struct {
 	Version int      `json:"version"`
 	Root    string   `json:"root"`  // the root object
@@ -34,7 +38,8 @@ const (
 )
 
 // Undo makes the roots what they were before the last Restore into them, and with them what is remembered of the head that
-// they came from. It fails with ErrNothingToUndo where no restore is remembered.
+// they came from. What that restore found and could not keep, such as sockets, does not come back. It fails with
+// ErrNothingToUndo where no restore is remembered, after one with NoUndo, and after an Undo, which is not undone itself.
 func Undo(ctx context.Context, p RestoreParams) (*Restored, error) {
 	r, err := newRestore(&p)
 	if err != nil {
@@ -43,7 +48,7 @@ func Undo(ctx context.Context, p RestoreParams) (*Restored, error) {
 	defer r.close()
 	p.Roots = withDefaults(p.Roots)
 	r.Roots = p.Roots
-	if r.state, err = openState(p.StateDir, p.Store.Identity(), p.Thread, r.id, p.Roots); err != nil {
+	if err := r.openState(); err != nil {
 		return nil, err
 	}
 	was, err := r.loadUndo()
@@ -64,12 +69,61 @@ func Undo(ctx context.Context, p RestoreParams) (*Restored, error) {
 	if err != nil || p.DryRun {
 		return out, err
 	}
-	return out, errors.Join(r.state.reset(was.Heads, was.Known), os.RemoveAll(r.state.undoDir()))
+	return out, errors.Join(r.state.reset(was.Heads, was.Known), r.state.dropUndo())
+}
+
+// undoDir is where what a restore replaced is kept.
+func (s *state) undoDir() string {
+	return filepath.Join(s.dir, filepath.Base(s.cache())+".undo")
+}
+
+// freshUndoDir is where it is kept until the restore begins to change something.
+func (s *state) freshUndoDir() string { return s.undoDir() + ".new" }
+
+// dropUndo leaves nothing to be undone.
+func (s *state) dropUndo() error {
+	if s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.undoDir())
+}
+
+// commitUndo makes what keep kept what Undo goes back to; where it kept nothing, nothing is.
+func (s *state) commitUndo() error {
+	if err := s.dropUndo(); s.dir == "" || err != nil {
+		return err
+	}
+	if err := os.Rename(s.freshUndoDir(), s.undoDir()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// interrupted reports whether a restore into the roots began and did not end.
+func (s *state) interrupted() bool {
+	return slices.ContainsFunc(s.mem, func(m memory) bool { return m.Restoring != "" })
+}
+
+// resumeUndo completes what an interrupted restore did about undoing it. It reports whether that can be undone.
+func (s *state) resumeUndo() (bool, error) {
+	if s.dir == "" || !s.interrupted() {
+		return false, nil
+	}
+	if _, err := os.Stat(filepath.Join(s.freshUndoDir(), undoFile)); err == nil {
+		if err := s.commitUndo(); err != nil {
+			return false, err
+		}
+	}
+	_, err := os.Stat(filepath.Join(s.undoDir(), undoFile))
+	return err == nil, nil
 }
 
 // loadUndo reads what keep wrote.
 func (r *restore) loadUndo() (*undone, error) {
-	b, err := os.ReadFile(filepath.Join(r.state.undoDir(), undoFile))
+	b, err := []byte(nil), fs.ErrNotExist
+	if r.state.dir != "" {
+		b, err = os.ReadFile(filepath.Join(r.state.undoDir(), undoFile))
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errorf(ErrNothingToUndo, "no restore of thread %q into these roots is remembered that could be undone", r.Thread)
 	}
@@ -85,6 +139,15 @@ func (r *restore) loadUndo() (*undone, error) {
 
 // keep captures what is in the roots: the objects that the thread does not have go to the state directory.
 func (r *restore) keep(ctx context.Context, stored *tree.Tree) error {
+	if r.state.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(r.state.freshUndoDir()); err != nil {
+		return err
+	}
+	if r.NoUndo {
+		return r.state.dropUndo()
+	}
 	var there []Root
 	was := undone{Version: memoryVersion, Heads: r.state.mem, Known: r.state.known}
 	for _, root := range r.Roots {
@@ -98,33 +161,28 @@ func (r *restore) keep(ctx context.Context, stored *tree.Tree) error {
 		}
 	}
 	if there == nil {
-		return os.RemoveAll(r.state.undoDir())
+		return r.state.dropUndo()
 	}
 	policy, err := ignore.Decode(stored.Policy)
 	if err != nil {
 		return err
 	}
-	fresh := r.state.undoDir() + ".new"
-	if err := errors.Join(os.RemoveAll(fresh), os.Mkdir(fresh, 0o700)); err != nil {
+	fresh := r.state.freshUndoDir()
+	if err := os.Mkdir(fresh, 0o700); err != nil {
 		return err
 	}
-	defer os.RemoveAll(fresh)
 	root, err := r.keepIn(ctx, fresh, there, policy)
+	if err == nil {
+		was.Root = root.String()
+		var b []byte
+		if b, err = json.Marshal(was); err == nil {
+			err = writeFile(filepath.Join(fresh, undoFile), b)
+		}
+	}
 	if err != nil {
-		return err
+		return errors.Join(err, os.RemoveAll(fresh))
 	}
-	was.Root = root.String()
-	b, err := json.Marshal(was)
-	if err != nil {
-		return err
-	}
-	if err := writeFile(filepath.Join(fresh, undoFile), b); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(r.state.undoDir()); err != nil {
-		return err
-	}
-	return os.Rename(fresh, r.state.undoDir())
+	return nil
 }
 
 // keepIn captures into dir. What cannot be captured is left out: it cannot be brought back.
