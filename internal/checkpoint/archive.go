@@ -126,7 +126,7 @@ func (a *archiver) readLinks() error {
 	}
 	var b sink
 	if err := tree.Copy(a.ctx, a.engine.Source(a.org), t.Links, &b); err != nil {
-		return corrupt(err)
+		return Damage(err)
 	}
 	groups, err := tree.DecodeLinks(b)
 	if err != nil {
@@ -173,7 +173,7 @@ func (a *archiver) flush() error {
 		return nil
 	})
 	if err != nil {
-		return corrupt(err)
+		return Damage(err)
 	}
 	for i := range a.held {
 		if err := a.write(src, &a.held[i], chunks); err != nil {
@@ -226,5 +226,5 @@ func (a *archiver) write(src tree.Source, it *heldEntry, chunks map[tree.Digest]
 		_, err := a.out.Write(b)
 		return err
 	}
-	return corrupt(tree.Copy(a.ctx, src, e.Content, a.out))
+	return Damage(tree.Copy(a.ctx, src, e.Content, a.out))
 }

@@ -41,7 +41,7 @@ func (e *Engine) Diff(ctx context.Context, org meta.OrgID, c Comparison, fn func
 	if errors.Is(err, ErrStop) {
 		return nil
 	}
-	return corrupt(err)
+	return Damage(err)
 }
 
 func (e *Engine) diffTrees(ctx context.Context, org meta.OrgID, c Comparison, fn func(tree.Change) error) error {

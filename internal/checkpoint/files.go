@@ -46,13 +46,13 @@ func (e *Engine) Tree(ctx context.Context, org meta.OrgID, c *Checkpoint) (*tree
 	}
 	b, err := tree.FetchOne(ctx, e.Source(org), root)
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, Damage(err)
 	}
 	return tree.DecodeRoot(b)
 }
 
-// corrupt says that an object which a checkpoint names is missing.
-func corrupt(err error) error {
+// Damage says of an error of a read that an object which a checkpoint names is missing.
+func Damage(err error) error {
 	if _, ok := errors.AsType[*tree.MissingError](err); ok {
 		return fmt.Errorf("%w: %w", meta.ErrCorrupt, err)
 	}
@@ -69,7 +69,7 @@ func (e *Engine) Walk(ctx context.Context, org meta.OrgID, c *Checkpoint, beneat
 	if errors.Is(err, ErrStop) {
 		return nil
 	}
-	return corrupt(err)
+	return Damage(err)
 }
 
 func (e *Engine) walk(ctx context.Context, org meta.OrgID, c *Checkpoint, beneath, after string, fn func(path string, entry *tree.Entry) error) error {
@@ -202,7 +202,7 @@ func (e *Engine) Lookup(ctx context.Context, org meta.OrgID, c *Checkpoint, path
 	if err == nil && entry == nil {
 		err = &PathError{path}
 	}
-	return entry, corrupt(err)
+	return entry, Damage(err)
 }
 
 func (e *Engine) lookupItem(ctx context.Context, org meta.OrgID, c *Checkpoint, path string) (*tree.Entry, error) {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 
@@ -89,6 +90,12 @@ func (c *call) getObjects(q api.GetObjects) error {
 				return err
 			})
 		}
+		if missing, ok := errors.AsType[*tree.MissingError](err); ok {
+			// Unless the thread has lost it meanwhile, it should be there.
+			if err = e.CheckKnown(c.ctx, org, q.Thread, q.Upload, list); err == nil {
+				err = checkpoint.Damage(missing)
+			}
+		}
 		if err != nil {
 			return service.ThreadError(err)
 		}
@@ -167,7 +174,7 @@ type contentReader struct {
 func newContentReader(ctx context.Context, src tree.Source, of tree.Content, from, n int64) (*contentReader, error) {
 	parts, err := tree.Parts(ctx, src, of)
 	if err != nil {
-		return nil, service.ThreadError(err)
+		return nil, service.ThreadError(checkpoint.Damage(err))
 	}
 	r := &contentReader{of: of.Digest, ctx: ctx, src: src, parts: parts, skip: uint64(from), left: uint64(n)}
 	for len(r.parts) > 0 && r.parts[0].Length <= r.skip {
@@ -185,7 +192,7 @@ func (r *contentReader) next() error {
 	p := r.parts[0]
 	b, err := tree.FetchOne(r.ctx, r.src, p.Digest)
 	if err != nil {
-		return service.ThreadError(err)
+		return service.ThreadError(checkpoint.Damage(err))
 	}
 	if uint64(len(b)) != p.Length {
 		return &tree.CorruptError{Digest: p.Digest}

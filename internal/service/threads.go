@@ -152,6 +152,8 @@ func ThreadError(err error) error {
 		return &repo.QuotaError{QuotaConflict: full.QuotaConflict}
 	}
 	switch {
+	case errors.Is(err, meta.ErrCorrupt), is[*tree.CorruptError](err):
+		return &Error{Code: Internal, Err: err, Message: "what is stored of the checkpoint is damaged: the operator of the server finds out what with `cairn fsck`, and a capture of the same files heals it"}
 	case errors.Is(err, content.ErrUpload):
 		return &Error{Code: AlreadyExists, Message: "the upload is another one's: take another id at random", Err: err}
 	case errors.Is(err, content.ErrAgain), is[*tree.MissingError](err):

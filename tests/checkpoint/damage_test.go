@@ -32,8 +32,9 @@ func noise(seed uint64, n int) string {
 	return string(b)
 }
 
-// TestDamagedStore flips a byte of a stored pack, and removes one: a restore changes
-// nothing, fsck tells of it, and the next capture of the files heals it.
+// TestDamagedStore flips bytes of stored packs, cuts them off, and removes them: a
+// restore changes nothing, fsck and the server's scrubber name what is damaged, and the
+// next capture of the files heals it.
 func TestDamagedStore(t *testing.T) {
 	for name, damage := range map[string]func(path string) error{
 		"one byte": func(path string) error {
@@ -44,6 +45,14 @@ func TestDamagedStore(t *testing.T) {
 			b[len(b)/3] ^= 1
 			return os.WriteFile(path, b, 0o600)
 		},
+		"half": func(path string) error {
+			info, err := os.Stat(path)
+			if err != nil {
+				return err
+			}
+			return os.Truncate(path, info.Size()/2)
+		},
+		"empty": func(path string) error { return os.Truncate(path, 0) },
 		"gone": os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,6 +64,7 @@ func TestDamagedStore(t *testing.T) {
 			b.write(mine)
 			server.Kill()
 			n := 0
+			var damaged string
 			err := filepath.WalkDir(filepath.Join(server.Dir, "data"), func(path string, d fs.DirEntry, err error) error {
 				if err != nil || !d.Type().IsRegular() || strings.Contains(d.Name(), ".db") {
 					return err
@@ -64,6 +74,7 @@ func TestDamagedStore(t *testing.T) {
 					return err
 				}
 				n++
+				damaged = strings.TrimPrefix(strings.TrimSuffix(d.Name(), ".pack"), "content~")
 				return damage(path)
 			})
 			if err != nil || n == 0 {
@@ -72,15 +83,31 @@ func TestDamagedStore(t *testing.T) {
 			if err := server.Restart(); err != nil {
 				t.Fatal(err)
 			}
-			if r := b.run("restore", "--root", b.dir, "--yes"); r.status == 0 {
+			if r := b.run("restore", "--root", b.dir, "--yes"); r.status != 1 || !strings.Contains(r.stderr, "damaged") {
 				t.Errorf("restored: %+v", r)
 			}
 			b.has(mine)
-			if out, err := server.Operate("fsck"); err == nil {
-				t.Errorf("fsck is content: %s", out)
+			if out, err := server.Operate("fsck"); err == nil || !strings.Contains(out, damaged) && !strings.Contains(out, "in no pack") {
+				t.Errorf("fsck does not name %s, or what it held: %s, %v", damaged, out, err)
 			}
+			soon(t, "the scrubber's word of "+damaged, func() bool {
+				return strings.Contains(server.Log(), "stored objects of org") && strings.Contains(server.Log(), damaged)
+			})
 			a.write(map[string]string{"more": "m"})
 			a.capture()
+			b.want(0, "restore", "--root", b.dir, "--yes")
+			b.has(a.files())
+			// What only the first one had, its top directory, nobody can send again.
+			a.want(0, "checkpoint", "prune", "--keep-last", "1")
+			for range 2 {
+				if out, err := server.Operate("gc"); err != nil {
+					t.Errorf("gc: %v\n%s", err, out)
+				}
+			}
+			if out, err := server.Operate("fsck"); err != nil {
+				t.Errorf("fsck of what was healed: %v\n%s", err, out)
+			}
+			b.write(map[string]string{"large": "another"})
 			b.want(0, "restore", "--root", b.dir, "--yes")
 			b.has(a.files())
 		})
