@@ -11,12 +11,22 @@ import (
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/checkpoint"
+	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/service"
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-// fileError names what a checkpoint does not have as such.
-func fileError(err error) error {
+// fileError names what a checkpoint does not have as such. What is missing of one that
+// was deleted while it was read is no damage.
+func (c *call) fileError(err error, ids ...string) error {
+	for _, id := range ids {
+		if id == "" || !errors.Is(err, meta.ErrCorrupt) {
+			continue
+		}
+		if _, gone := c.Service.Checkpoint(c.ctx, c.access, id); gone != nil {
+			return gone
+		}
+	}
 	if at, ok := errors.AsType[*checkpoint.PathError](err); ok {
 		return &service.Error{Code: service.NotFound, Message: at.Error(), Err: at}
 	}
@@ -81,7 +91,7 @@ func (c *call) listEntries(q api.ListEntries) (api.EntryPage, error) {
 	if cp.Kind == checkpoint.Native {
 		t, err := e.Tree(c.ctx, org, &cp)
 		if err != nil {
-			return page, fileError(err)
+			return page, c.fileError(err, q.ID)
 		}
 		for i := range t.Roots {
 			page.Roots = append(page.Roots, strings.ToValidUTF8(t.Roots[i].Name, "\ufffd"))
@@ -99,7 +109,7 @@ func (c *call) listEntries(q api.ListEntries) (api.EntryPage, error) {
 		page.Entries = append(page.Entries, entry(path, at))
 		return nil
 	})
-	return page, fileError(err)
+	return page, c.fileError(err, q.ID)
 }
 
 func (c *call) getCheckpointFile(q api.GetCheckpointFile) error {
@@ -109,12 +119,12 @@ func (c *call) getCheckpointFile(q api.GetCheckpointFile) error {
 	}
 	at, err := c.Service.Checkpoints.Lookup(c.ctx, c.access.Org.ID, &cp, q.Path)
 	if err != nil {
-		return fileError(err)
+		return c.fileError(err, q.ID)
 	}
 	if at.Type != tree.File {
-		return fileError(&checkpoint.PathError{Path: q.Path})
+		return c.fileError(&checkpoint.PathError{Path: q.Path})
 	}
-	return c.sendContent(at.Content)
+	return c.fileError(c.sendContent(at.Content), q.ID)
 }
 
 func (c *call) diffCheckpoint(q api.DiffCheckpoint) (api.CheckpointDiff, error) {
@@ -147,7 +157,7 @@ func (c *call) diffCheckpoint(q api.DiffCheckpoint) (api.CheckpointDiff, error) 
 		out.Changes = append(out.Changes, changed(change))
 		return nil
 	})
-	return out, fileError(err)
+	return out, c.fileError(err, q.ID, out.Base)
 }
 
 // maxPathBytes is after how many bytes of paths a page of entries ends.
@@ -197,5 +207,5 @@ func (c *call) archiveCheckpoint(q api.ArchiveCheckpoint) error {
 	if err == nil && !c.begun {
 		c.w.WriteHeader(http.StatusOK)
 	}
-	return fileError(err)
+	return c.fileError(err, q.ID)
 }

@@ -53,7 +53,7 @@ func TestDamagedStore(t *testing.T) {
 			return os.Truncate(path, info.Size()/2)
 		},
 		"empty": func(path string) error { return os.Truncate(path, 0) },
-		"gone": os.Remove,
+		"gone":  os.Remove,
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := harness.Serve(t, harness.Options{})

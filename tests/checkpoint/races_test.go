@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http/httptest"
@@ -288,7 +289,22 @@ func (r *races) read(ctx context.Context, remote *checkpoint.Remote, rng *rand.R
 	if id == "" {
 		return nil
 	}
-	err := r.verify(ctx, remote, id, thread)
+	var err error
+	switch rng.IntN(3) {
+	case 0:
+		err = r.verify(ctx, remote, id, thread)
+	case 1:
+		err = remote.Archive(ctx, id, "tar", "", io.Discard)
+	default:
+		for _, err = range remote.Entries(ctx, id, "") {
+			if err != nil {
+				break
+			}
+		}
+	}
+	if errors.Is(err, checkpoint.Code("internal")) {
+		return fmt.Errorf("a read of checkpoint %s that a deletion may have beaten: %w", id, err)
+	}
 	r.counts[reads].Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -376,8 +392,24 @@ func (r *races) run(d time.Duration, seed uint64) {
 		loop(100+i, func(*rand.Rand) error { return r.collect(ctx, n, org) })
 	}
 	time.Sleep(d)
+	for range 600 { // a machine that is busy has not come to everything yet
+		if r.stop.Load() || r.everything() {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	r.stop.Store(true)
 	all.Wait()
+}
+
+// everything reports whether something of each kind was done.
+func (r *races) everything() bool {
+	for i := range r.counts {
+		if r.counts[i].Load() == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *races) org() meta.OrgID { return r.nodes[0].ID }
