@@ -135,7 +135,7 @@ func (a *appending) try(ctx context.Context) (Appended, error) {
 		expected = k.thread.Head
 	}
 	if expected != k.thread.Head {
-		return Appended{}, a.refused(ctx, expected)
+		return Appended{}, a.refused(ctx, expected, nil)
 	}
 	if same, err := a.unchanged(ctx, k); err != nil {
 		return Appended{}, err
@@ -152,7 +152,7 @@ func (a *appending) try(ctx context.Context) (Appended, error) {
 	v := e.newVerifier(a.caller.Org, k, received)
 	held, err := v.root(ctx, n.Root)
 	if err != nil {
-		return Appended{}, err
+		return Appended{}, a.refused(ctx, expected, err)
 	}
 	added, list := v.finish()
 	cp := a.checkpoint(held, expected)
@@ -164,22 +164,31 @@ func (a *appending) try(ctx context.Context) (Appended, error) {
 	return a.apply(ctx, k, cp, segments)
 }
 
-// refused finds out why an append to another head is refused: the lease and the id
-// come before the head.
-func (a *appending) refused(ctx context.Context, expected string) error {
-	n := a.new
-	row, err := a.checkpoint(tree.Summary{}, expected).row()
-	if err != nil {
+// refused finds out why an append is refused that has been found to fail with err, or
+// that is not onto the head.
+func (a *appending) refused(ctx context.Context, expected string, err error) error {
+	return a.engine.refused(ctx, a.caller, a.change(nil, expected), a.checkpoint(tree.Summary{}, expected), err)
+}
+
+// refused finds out why an append is refused: the lease and the id come before the
+// head, and all of them before err, which says what the objects lack. err is nil where
+// the head is found to be another one.
+func (e *Engine) refused(ctx context.Context, c Caller, t *meta.ThreadChange, cp *Checkpoint, err error) error {
+	row, bad := cp.row()
+	if bad != nil {
+		return bad
+	}
+	// Should the head be the expected one, nothing else is wrong than err, or it is
+	// decided again.
+	t.Append, t.Segments = row, &meta.SegmentChange{AtVersion: -1}
+	_, refused := e.apply(ctx, c.change(t))
+	switch {
+	case refused == nil:
+		return fmt.Errorf("append to thread %q: applied without being verified", t.Name)
+	case err != nil && moved(refused):
 		return err
 	}
-	t := a.change(row, expected)
-	// Should the head be the expected one by now, it is decided again.
-	t.Segments = &meta.SegmentChange{AtVersion: -1}
-	_, err = a.engine.apply(ctx, a.caller.change(t))
-	if err == nil {
-		err = fmt.Errorf("append to thread %q: applied without being verified", n.Thread)
-	}
-	return err
+	return refused
 }
 
 // change is the change of the thread that appends a row.

@@ -84,22 +84,13 @@ func (e *Engine) tryManifest(ctx context.Context, c Caller, n *NewManifest, m *m
 	}
 	change := &meta.ThreadChange{Name: n.Thread, Expected: head.ID, Writer: n.Lease.writer(), Unheld: n.Lease == nil}
 	if head.ID != k.thread.Head {
-		// It is refused; the order of checks decides why.
-		row, err := cp.row()
-		if err != nil {
-			return Appended{}, err
-		}
-		change.Append, change.Segments = row, &meta.SegmentChange{AtVersion: -1}
-		if _, err = e.apply(ctx, c.change(change)); err == nil {
-			err = fmt.Errorf("append to thread %q: applied without being verified", n.Thread)
-		}
-		return Appended{}, err
+		return Appended{}, e.refused(ctx, c, change, &cp, nil)
 	}
 	segments := new(newSegments)
 	if !n.External && len(m.keys) > 0 {
 		v := e.newVerifier(c.Org, k, nil)
 		if err := e.verifyBlobs(ctx, c, n, m, v); err != nil {
-			return Appended{}, e.leaseFirst(ctx, c, change, err)
+			return Appended{}, e.refused(ctx, c, change, &cp, err)
 		}
 		var list []key
 		cp.Added, list = v.finish()
@@ -117,14 +108,6 @@ func (e *Engine) tryManifest(ctx context.Context, c Caller, n *NewManifest, m *m
 		return n.Record(done)
 	})
 	return done, err
-}
-
-// leaseFirst returns why a writer may not write, if it may not, rather than err.
-func (e *Engine) leaseFirst(ctx context.Context, c Caller, t *meta.ThreadChange, err error) error {
-	if _, lost := e.apply(ctx, meta.Change{Org: c.Org, Token: c.Token, Thread: &meta.ThreadChange{Name: t.Name, Writer: t.Writer, Unheld: t.Unheld}}); lost != nil {
-		return lost
-	}
-	return err
 }
 
 // verifyBlobs finds out whether the thread may name all blobs of a manifest.

@@ -179,6 +179,8 @@ func TestAppendNative(t *testing.T) {
 	}
 	s.refused(http.StatusConflict, api.DuplicateID, "POST", threadPath("t", "checkpoints"), token, body(map[string]any{"expected_head": "x", "id": "one"}))
 
+	s.objectsComeLast(token, again.Head)
+
 	var got api.Checkpoint
 	s.want(http.StatusOK, "GET", "/api/checkpoints/one?manifests=true", token, nil, &got)
 	if string(got.Conversation) != `["hello"]` || got.Git == nil || got.Git.Repo != "r" {
@@ -206,6 +208,40 @@ func TestAppendNative(t *testing.T) {
 			t.Fatalf("%v %v", o, err)
 		}
 	}
+}
+
+// objectsComeLast appends what names objects that nobody sent: every other reason for
+// a refusal is told before that.
+func (s *stack) objectsComeLast(token, head string) {
+	s.t.Helper()
+	try := func(status int, code api.Code, more map[string]any) {
+		s.t.Helper()
+		native := map[string]any{"root": strings.Repeat("ab", 32), "expected_head": head}
+		maps.Copy(native, more)
+		s.refused(status, code, "POST", threadPath("t", "checkpoints"), token, native)
+		cp := map[string]any{
+			"id": "new", "threadId": "t", "parentCheckpointId": head, "createdAt": 1, "reason": "automatic", "conversation": []any{}, "artifacts": []any{},
+			"files": []any{map[string]any{"path": "a", "kind": "file", "blobKey": "sandbox-files/sha256/" + strings.Repeat("ab", 32), "size": 1}},
+		}
+		manifest := map[string]any{"checkpoint": cp, "expectedHeadId": native["expected_head"]}
+		if id, ok := more["id"]; ok {
+			cp["id"] = id
+		}
+		if lease, ok := more["lease"].(map[string]any); ok {
+			manifest["writer"] = map[string]any{"threadId": "t", "ownerToken": lease["owner_token"], "fence": lease["fence"]}
+		}
+		s.refused(status, code, "POST", threadPath("t", "manifests"), token, manifest)
+	}
+	lost := map[string]any{"owner_token": "nobody's", "fence": 1}
+	try(http.StatusConflict, api.MissingObject, nil)
+	try(http.StatusConflict, api.WriterLost, map[string]any{"lease": lost})
+	try(http.StatusConflict, api.WriterLost, map[string]any{"lease": lost, "id": "one"})
+	try(http.StatusConflict, api.DuplicateID, map[string]any{"id": "one"})
+	try(http.StatusConflict, api.StaleHead, map[string]any{"expected_head": "one"})
+	var l api.Lease
+	s.want(http.StatusCreated, "POST", threadPath("t", "lease"), token, nil, &l)
+	try(http.StatusConflict, api.WriterConflict, nil)
+	s.want(http.StatusOK, "DELETE", threadPath("t", "lease"), token, map[string]any{"owner_token": l.OwnerToken, "fence": l.Fence}, nil)
 }
 
 func TestLeaseRoutes(t *testing.T) {
