@@ -92,7 +92,7 @@ export function createCheckpointStore<C = Checkpoint>(
     ...offered,
     forkFromCheckpoint(input, call) {
       const copy = { ...input, writer: writer(input.writer) }
-      const fork = forkFromCheckpoint<C>(cairn, store, copy, messages, call)
+      const fork = forkFromCheckpoint<C>(cairn, store, copy, messages, options.leaseDurationMs, call)
       // TanStack's suite for forks looks at the store before it looks at a refusal,
       // which is not to count as one that nobody looked at.
       fork.catch(() => undefined)
@@ -239,7 +239,6 @@ async function acquireWriter(
   await identified(threadId)
   const path = ['threads', threadId, 'lease']
   const lease = await cairn.send<Lease>({ ...call, method: 'POST', path, json: { duration_ms: durationMs }, once: true, read: json })
-  const proof = { owner_token: lease.owner_token, fence: lease.fence }
   let expiresAt = lease.expires_at
   return {
     threadId,
@@ -250,19 +249,26 @@ async function acquireWriter(
       return expiresAt
     },
     async renew() {
-      const renewed = await cairn.send<Lease>({
-        method: 'POST',
-        path: [...path, 'renew'],
-        json: { ...proof, duration_ms: durationMs },
-        read: json,
-      })
+      const renewed = await renewLease(cairn, { threadId, ownerToken: lease.owner_token, fence: lease.fence }, durationMs)
       expiresAt = renewed.expires_at
       return { expiresAt }
     },
     async release() {
+      const proof = { owner_token: lease.owner_token, fence: lease.fence }
       await cairn.send({ method: 'DELETE', path, json: proof, read: nothing })
     },
   }
+}
+
+/** Lets a lease last from now on; refused when it is over. */
+function renewLease(cairn: Connection, by: Writer, durationMs: number | undefined, call?: CallOptions): Promise<Lease> {
+  return cairn.send<Lease>({
+    ...call,
+    method: 'POST',
+    path: ['threads', by.threadId, 'lease', 'renew'],
+    json: { owner_token: by.ownerToken, fence: by.fence, duration_ms: durationMs },
+    read: json,
+  })
 }
 
 async function listBlobReferences(cairn: Connection, call?: CallOptions): Promise<Array<{ key: string; references: number }>> {
@@ -287,22 +293,31 @@ async function forkFromCheckpoint<C>(
   store: CheckpointStore<C>,
   input: Parameters<ForkableCheckpointStore['forkFromCheckpoint']>[0],
   messages: TranscriptStore | null,
+  durationMs: number | undefined,
   call?: CallOptions,
 ): Promise<{ checkpoint: C }> {
   const { sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId, createdAt } = input
   await identified(sourceThreadId, sourceCheckpointId, destinationThreadId, destinationCheckpointId, input.writer.threadId)
-  if (input.writer.threadId !== destinationThreadId) {
-    throw await tanstack('SANDBOX_SNAPSHOT_WRITER_LOST', 'the writer is of another thread than the new one')
+  if (!Number.isFinite(createdAt)) {
+    throw await tanstack('SANDBOX_SNAPSHOT_INVALID_ENTRY', 'createdAt has to be a finite number')
   }
   if (sourceThreadId === destinationThreadId) {
     throw await tanstack('SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH', 'a thread cannot be forked into itself')
   }
-  if (messages !== null && (await messages.loadThread(destinationThreadId)).length > 0) {
-    throw await tanstack('SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY', 'the new thread has a transcript: take another id')
-  }
   // Read before anything is made, so that nothing can fail afterwards.
   const source = (await store.get(sourceCheckpointId, call)) as Checkpoint | null
   if (source === null) throw await tanstack('SANDBOX_SNAPSHOT_FORK_SOURCE_NOT_FOUND', 'the checkpoint to fork does not exist')
+  if (source.threadId !== sourceThreadId) {
+    throw await tanstack('SANDBOX_SNAPSHOT_FORK_SOURCE_THREAD_MISMATCH', 'the checkpoint to fork is of another thread')
+  }
+  if (input.writer.threadId !== destinationThreadId) {
+    throw await tanstack('SANDBOX_SNAPSHOT_WRITER_LOST', 'the writer is of another thread than the new one')
+  }
+  if (messages !== null && (await messages.loadThread(destinationThreadId)).length > 0) {
+    // A lease that is lost is the first reason to refuse; renewing it tells.
+    await renewLease(cairn, input.writer, durationMs, call)
+    throw await tanstack('SANDBOX_SNAPSHOT_FORK_DESTINATION_NOT_EMPTY', 'the new thread has a transcript: take another id')
+  }
   await cairn.send({
     ...call,
     method: 'POST',

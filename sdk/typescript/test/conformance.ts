@@ -441,6 +441,16 @@ export function forkConformance(name: string, make: () => Promise<Snapshots>): v
       const world = await fresh()
       await world.messages.saveThread('b', [{ role: 'user', content: 'here before' }])
       await unforked(world, {}, 'FORK_DESTINATION_NOT_EMPTY')
+      // What is wrong with the source, and then with the writer, is told before.
+      const lost = { ...world.input.writer, threadId: 'b', ownerToken: 'nobody' }
+      const astray = { ...lost, threadId: 'c' }
+      await unforked(world, { writer: lost }, 'WRITER_LOST')
+      await unforked(world, { writer: astray }, 'WRITER_LOST')
+      await unforked(world, { writer: astray, sourceThreadId: 'c' }, 'FORK_SOURCE_THREAD_MISMATCH')
+      await unforked(world, { writer: astray, sourceCheckpointId: 'nothing' }, 'FORK_SOURCE_NOT_FOUND')
+      await unforked(world, { writer: astray, sourceCheckpointId: 'nothing', sourceThreadId: 'b' }, 'FORK_SOURCE_THREAD_MISMATCH')
+      await unforked(world, { writer: astray, sourceThreadId: 'b', createdAt: Infinity }, 'INVALID_ENTRY')
+      await unforked(world, { writer: astray, sourceThreadId: 'b', createdAt: Infinity, sourceCheckpointId: '' }, 'INVALID_ID')
       await world.messages.saveThread('b', [])
       await chain(world.store, world.input.writer, 'one')
       await unforked(world, {}, 'FORK_DESTINATION_NOT_EMPTY')
