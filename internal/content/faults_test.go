@@ -234,6 +234,13 @@ func faultRun(t *testing.T, f *fault) bool {
 		_, err := w.Sweep(w.ctx, w.org, h.list)
 		try("sweep", err)
 	}
+	for _, p := range sound.packs() {
+		res, err := w.scrub(w.ctx, w.org, p.ID, &pace{})
+		try("scrub", err)
+		if res.Err != nil {
+			t.Errorf("a scrub takes a fault of the way for damage: %v", res.Err)
+		}
+	}
 	for _, c := range h.roots {
 		try("read", w.Source(w.org).Get(w.ctx, digestsOf(c.objects), func(tree.Digest, []byte) error { return nil }))
 	}

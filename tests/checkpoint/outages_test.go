@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -164,7 +165,7 @@ type chain struct {
 	remote *checkpoint.Remote
 	ids    []string
 	files  []stack.Workspace
-	tries  int // that failed
+	tries  atomic.Int64 // that failed
 }
 
 // again calls do until the server can be used.
@@ -174,7 +175,7 @@ func (c *chain) again(ctx context.Context, do func() error) error {
 		if !errors.Is(err, checkpoint.ErrUnavailable) || try == 200 {
 			return err
 		}
-		c.tries++
+		c.tries.Add(1)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -238,7 +239,7 @@ func (c *chain) check(t *testing.T) {
 	}
 }
 
-// TestStoreFaults appends while the database restarts and the object store drops, delays
+// TestStoreFaults appends while the database ends and cuts its connections, and the object store drops, delays
 // and breaks off: each checkpoint is there once, as it was sent.
 func TestStoreFaults(t *testing.T) {
 	d := 4 * time.Second
@@ -247,6 +248,7 @@ func TestStoreFaults(t *testing.T) {
 	}
 	o := harness.OnPostgresAndS3(t, harness.Options{})
 	var database *cutter
+	var admin *sql.DB
 	var bucket *flaky
 	for i, flag := range o.Storage {
 		u, err := url.Parse(flag)
@@ -255,6 +257,10 @@ func TestStoreFaults(t *testing.T) {
 		}
 		switch u.Scheme {
 		case "postgres":
+			if admin, err = sql.Open("pgx", flag); err != nil {
+				t.Fatal(err)
+			}
+			defer admin.Close()
 			database = newCutter(t, u.Host)
 			u.Host = database.Addr().String()
 			o.Storage[i] = u.String()
@@ -288,9 +294,23 @@ func TestStoreFaults(t *testing.T) {
 			}
 		})
 	}
-	cuts := 0
-	for end := time.Now().Add(d); time.Now().Before(end); cuts++ {
+	failed := func() (n int64) {
+		for _, c := range chains {
+			n += c.tries.Load()
+		}
+		return n
+	}
+	cuts, began := 0, time.Now()
+	// A machine that is busy takes longer until something happens.
+	for ; time.Since(began) < d || time.Since(began) < time.Minute && (failed() < 3 || bucket.struck.Load() < 5); cuts++ {
 		time.Sleep(time.Duration(20+rng.IntN(700)) * time.Millisecond)
+		if rng.IntN(2) == 0 {
+			const end = `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid != pg_backend_pid()`
+			if _, err := admin.Exec(end); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		database.cut(true)
 		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond)
 		database.cut(false)
@@ -305,10 +325,10 @@ func TestStoreFaults(t *testing.T) {
 			}
 		}
 	}
-	total, tries := 0, 0
+	total, tries := 0, failed()
 	for _, c := range chains {
 		c.check(t)
-		total, tries = total+len(c.ids), tries+c.tries
+		total += len(c.ids)
 	}
 	if out, err := server.Operate("fsck"); err != nil {
 		t.Errorf("fsck: %v\n%s", err, out)
