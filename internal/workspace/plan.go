@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"bytes"
+	"context"
 	"os"
 	"slices"
 	"strings"
@@ -12,61 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a file with several names.
-type group struct {
-	paths []string
-	renew bool // not all of its names are that one file now
-
-	mu    sync.Mutex
-	first *stagedFile
-}
-
-// loadLinks reads the table of hard links.
-func (r *restore) loadLinks(t *tree.Tree) error {
-	if t.Links.Size == 0 {
-		return nil
-	}
-	var b bytes.Buffer
-	if err := tree.Copy(r.ctx, r.src.src, t.Links, &b); err != nil {
-		return err
-	}
-	groups, err := tree.DecodeLinks(b.Bytes())
-	if err != nil {
-		return err
-	}
-	for _, paths := range groups {
-		g := &group{}
-		for _, p := range paths {
-			root, rel, _ := strings.Cut(p, "/")
-			if slices.ContainsFunc(r.roots, func(l *liveRoot) bool { return l.Name == root }) && !r.spared(rel) {
-				g.paths = append(g.paths, p)
-			}
-		}
-		if len(g.paths) > 1 {
-			for _, p := range g.paths {
-				r.groups[p] = g
-			}
-		}
-	}
-	return nil
-}
-
-// spared reports whether a policy leaves out the file at rel or a parent of it.
-func (r *restore) spared(rel string) bool {
-	for i := range len(rel) {
-		if rel[i] == '/' && r.verdict(rel[:i], true) == ignore.Skip {
-			return true
-		}
-	}
-	return r.verdict(rel, false) == ignore.Skip
-}
-
 // liveDir is a directory of the checkpoint that is there already.
 type liveDir struct {
 	target
 	entry   tree.Entry
 	st      stat
 	fd      int // -1 if the root does not exist; open while it is compared only
+	level   int // how many directories above it are held open for it
 	opened  bool
 	names   []string // that are there
 	met     []bool   // which of names the checkpoint has
@@ -79,22 +31,39 @@ type liveDir struct {
 // plan compares the checkpoint with what is there and lists what must be done.
 func (r *restore) plan() error {
 	for _, root := range r.roots {
-		p := &planner{restore: r, root: root, live: map[string]*liveDir{}}
-		if err := p.run(); err != nil {
-			return err
+		p := &planner{restore: r, root: root, live: map[string]*liveDir{}, tokens: make(chan struct{}, r.opts.Workers-1)}
+		p.ctx, p.cancel = context.WithCancelCause(r.ctx)
+		err := p.run()
+		p.cancel(err)
+		p.wg.Wait()
+		if err != nil {
+			return context.Cause(p.ctx)
 		}
 	}
 	r.settleLinks()
+	for _, l := range []*List{&r.out.Changed, &r.out.LeftOut} {
+		l.sort()
+	}
+	slices.SortFunc(r.removes, func(a, b target) int { return strings.Compare(a.path, b.path) })
 	slices.SortFunc(r.metas, func(a, b dirMeta) int { return strings.Compare(a.path, b.path) })
 	return r.checkSpace()
 }
 
-// planner plans one root.
+// maxLevel is how many directories are held open within each other.
+const maxLevel = 64
+
+// planner plans one root. Directories that the cache knows are compared at the same
+// time; planning guards what is gathered of them.
 type planner struct {
 	*restore
-	root  *liveRoot
-	live  map[string]*liveDir // directories whose entries come, by path
-	queue []tree.Node         // those that no walk under way will visit
+	root   *liveRoot
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	tokens chan struct{}
+	wg     sync.WaitGroup
+	live   map[string]*liveDir // directories whose entries come, by path
+	queue  []tree.Node         // those that no walk under way will visit
+	deep   []*liveDir          // those that are to be entered when nothing above them is open
 }
 
 func (p *planner) run() error {
@@ -106,13 +75,27 @@ func (p *planner) run() error {
 		}
 		p.root.existed, p.root.before = true, top.st
 	}
-	if err := p.enter(top, p.enqueue); err != nil {
-		return err
+	if rec, ok := p.known(top); ok && top.fd >= 0 {
+		if err := p.sweep(top, rec); err != nil {
+			return err
+		}
+	} else {
+		p.expect(top)
+		p.enqueue(top.path, &top.entry)
 	}
-	for len(p.queue) > 0 {
+	for {
+		if err := p.settle(); err != nil {
+			return err
+		}
 		nodes := p.queue
 		p.queue = nil
+		if len(nodes) == 0 {
+			return nil
+		}
 		if err := tree.Walk(p.ctx, p.src, nodes, p.visit); err != nil {
+			return err
+		}
+		if err := p.settle(); err != nil {
 			return err
 		}
 		for _, d := range p.live { // large ones, all of whose pages have come now
@@ -124,31 +107,69 @@ func (p *planner) run() error {
 			}
 		}
 	}
-	return nil
 }
 
-func (p *planner) enqueue(d *liveDir) {
-	p.queue = append(p.queue, tree.NodeOf(d.path, &d.entry))
-}
-
-// enter begins with a directory of both, which is open. If the cache has the
-// entries of the checkpoint's they are compared at once; else fetch is called and
-// they come to visit.
-func (p *planner) enter(d *liveDir, fetch func(d *liveDir)) error {
-	if d.fd >= 0 {
-		rec := p.old.find(d.path)
-		if dir, _, ok := rec.digest(); ok && dir == d.entry.Dir {
-			return p.sweep(d, rec)
+// settle waits until nothing is compared any more, and enters what lies too deep.
+func (p *planner) settle() error {
+	for {
+		p.wg.Wait()
+		if err := context.Cause(p.ctx); err != nil {
+			return err
+		}
+		deep := p.deep
+		p.deep = nil
+		if len(deep) == 0 {
+			return nil
+		}
+		for _, d := range deep {
+			rec, _ := p.known(d)
+			if err := p.within(d, func() error { return p.sweep(d, rec) }); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// enqueue has a directory fetched.
+func (p *planner) enqueue(path string, e *tree.Entry) {
+	p.planning.Lock()
+	defer p.planning.Unlock()
+	p.queue = append(p.queue, tree.NodeOf(path, e))
+}
+
+// spawn runs fn, beside the caller if a worker is free.
+func (p *planner) spawn(fn func() error) error {
+	select {
+	case p.tokens <- struct{}{}:
+		p.wg.Go(func() {
+			defer func() { <-p.tokens }()
+			if err := fn(); err != nil {
+				p.cancel(err)
+			}
+		})
+		return nil
+	default:
+		return fn()
+	}
+}
+
+// known returns what the cache has of a directory, if that is the checkpoint's.
+func (p *planner) known(d *liveDir) (record, bool) {
+	rec := p.old.find(d.path)
+	dir, _, ok := rec.digest()
+	return rec, ok && dir == d.entry.Dir
+}
+
+// expect has the entries of a directory that the cache does not know come to visit.
+func (p *planner) expect(d *liveDir) {
+	p.planning.Lock()
+	defer p.planning.Unlock()
 	p.live[d.path] = d
-	fetch(d)
-	return nil
 }
 
 // within runs fn while d is open.
 func (p *planner) within(d *liveDir, fn func() error) error {
-	d.fd = -1
+	d.fd, d.level = -1, 0
 	if p.root.fd >= 0 {
 		fd, err := p.root.trail.to(d.rel())
 		if err != nil {
@@ -161,7 +182,9 @@ func (p *planner) within(d *liveDir, fn func() error) error {
 
 // visit takes entries of one directory of the checkpoint.
 func (p *planner) visit(dir tree.Node, entries []tree.Entry, descend func(*tree.Entry)) error {
+	p.planning.Lock()
 	d := p.live[dir.Path]
+	p.planning.Unlock()
 	if d == nil {
 		p.visitFresh(dir, entries, descend)
 		return nil
@@ -187,7 +210,9 @@ func (p *planner) visit(dir tree.Node, entries []tree.Entry, descend func(*tree.
 		if d.entry.Paged {
 			return nil
 		}
+		p.planning.Lock()
 		delete(p.live, d.path)
+		p.planning.Unlock()
 		return p.finish(d)
 	})
 }
@@ -198,7 +223,7 @@ func (p *planner) visitFresh(dir tree.Node, entries []tree.Entry, descend func(*
 		e := &entries[i]
 		t := target{p.root, dir.Path + "/" + e.Name}
 		if p.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
-			p.out.LeftOut.Add(t.path, ReasonExcluded)
+			p.spare(t)
 			continue
 		}
 		p.need(t, e)
@@ -208,8 +233,17 @@ func (p *planner) visitFresh(dir tree.Node, entries []tree.Entry, descend func(*
 	}
 }
 
+// spare notes a path that a policy leaves out.
+func (r *restore) spare(t target) {
+	r.planning.Lock()
+	defer r.planning.Unlock()
+	r.out.LeftOut.Add(t.path, ReasonExcluded)
+}
+
 // need counts what an entry will take when it is put in place.
 func (r *restore) need(t target, e *tree.Entry) {
+	r.planning.Lock()
+	defer r.planning.Unlock()
 	r.out.Written.Entries++
 	t.root.entries++
 	if e.Type != tree.File {
@@ -250,7 +284,7 @@ func (p *planner) openLive(d *liveDir) (err error) {
 func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, descend func(*tree.Entry)) error {
 	t := target{p.root, d.path + "/" + e.Name}
 	if p.verdict(t.rel(), e.Type == tree.Directory) == ignore.Skip {
-		p.out.LeftOut.Add(t.path, ReasonExcluded)
+		p.spare(t)
 		return nil
 	}
 	var st stat
@@ -262,7 +296,7 @@ func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, desc
 		}
 		if typeOf(&st) != e.Type {
 			if typeOf(&st) == tree.Directory {
-				if spared, err := p.remove(d.fd, e.Name, t); err != nil {
+				if _, spared, err := p.removeTop(d.fd, e.Name, t); err != nil {
 					return err
 				} else if spared {
 					return &SpareError{Path: t.path}
@@ -278,7 +312,7 @@ func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, desc
 			descend(e)
 		}
 	case e.Type == tree.Directory:
-		return p.compareDir(d, t, e, &st, func(*liveDir) { descend(e) })
+		return p.compareDir(d, t, e, &st, descend)
 	case e.Type == tree.Symlink:
 		return p.compareLink(d, t, e, &st)
 	default:
@@ -287,19 +321,38 @@ func (p *planner) compare(d *liveDir, e *tree.Entry, there bool, c *cached, desc
 	return nil
 }
 
-func (p *planner) compareDir(d *liveDir, t target, e *tree.Entry, st *stat, fetch func(*liveDir)) error {
+// compareDir compares a directory, beside others if the cache knows it.
+func (p *planner) compareDir(d *liveDir, t target, e *tree.Entry, st *stat, descend func(*tree.Entry)) error {
+	sub := &liveDir{target: t, entry: *e, st: *st, fd: -1, level: d.level + 1}
+	rec, ok := p.known(sub)
+	if !ok {
+		p.expect(sub)
+		descend(e)
+		return nil
+	}
+	if sub.level >= maxLevel {
+		p.planning.Lock()
+		defer p.planning.Unlock()
+		p.deep = append(p.deep, sub)
+		return nil
+	}
 	fd, err := openDir(d.fd, e.Name)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: t.path, Err: err}
 	}
-	defer unix.Close(fd)
-	return p.enter(&liveDir{target: t, entry: *e, st: *st, fd: fd}, fetch)
+	sub.fd = fd
+	return p.spawn(func() error {
+		defer unix.Close(fd)
+		return p.sweep(sub, rec)
+	})
 }
 
 // place lists an entry to be put in place.
 func (p *planner) place(d *liveDir, t target, e *tree.Entry, there bool) {
 	p.need(t, e)
 	d.touched = true
+	p.planning.Lock()
+	defer p.planning.Unlock()
 	p.replaces = p.replaces || there
 	p.ops = append(p.ops, &placing{target: t, entry: *e, group: p.groups[t.path]})
 	p.out.Changed.Add(t.path, "")
@@ -321,11 +374,18 @@ func (p *planner) compareLink(d *liveDir, t target, e *tree.Entry, st *stat) err
 	if have != want {
 		p.place(d, t, e, true)
 	} else if p.differs(st, e) {
-		d.touched = true
-		p.fileMetas = append(p.fileMetas, dirMeta{t, *e})
-		p.out.Changed.Add(t.path, "")
+		p.change(d, t, e)
 	}
 	return nil
+}
+
+// change lists an entry whose metadata is set in place.
+func (p *planner) change(d *liveDir, t target, e *tree.Entry) {
+	d.touched = true
+	p.planning.Lock()
+	defer p.planning.Unlock()
+	p.fileMetas = append(p.fileMetas, dirMeta{t, *e})
+	p.out.Changed.Add(t.path, "")
 }
 
 func (p *planner) compareFile(d *liveDir, t target, e *tree.Entry, st *stat, c *cached) error {
@@ -341,11 +401,11 @@ func (p *planner) compareFile(d *liveDir, t target, e *tree.Entry, st *stat, c *
 		// Its names decide, which are known when all were met.
 		op := &placing{target: t, entry: *e, group: g, dir: d, meta: meta}
 		k := inode{st.Dev, st.Ino}
+		p.planning.Lock()
+		defer p.planning.Unlock()
 		p.inodes[k] = append(p.inodes[k], op)
 	case meta:
-		d.touched = true
-		p.fileMetas = append(p.fileMetas, dirMeta{t, *e})
-		p.out.Changed.Add(t.path, "")
+		p.change(d, t, e)
 	}
 	return nil
 }
@@ -357,12 +417,11 @@ func (p *planner) finish(d *liveDir) error {
 		if d.met[i] {
 			continue
 		}
-		t := target{p.root, d.path + "/" + name}
-		before := len(p.removes)
-		if _, err := p.remove(d.fd, name, t); err != nil {
+		listed, _, err := p.removeTop(d.fd, name, target{p.root, d.path + "/" + name})
+		if err != nil {
 			return err
 		}
-		d.touched = d.touched || len(p.removes) > before
+		d.touched = d.touched || listed
 	}
 	meta := d.touched || d.fd < 0
 	if !meta {
@@ -373,6 +432,8 @@ func (p *planner) finish(d *liveDir) error {
 		meta = p.differs(&d.st, &d.entry) || !p.sameXattrs(xs, d.entry.Xattrs)
 	}
 	d.names, d.met, d.cache = nil, nil, nil
+	p.planning.Lock()
+	defer p.planning.Unlock()
 	if meta {
 		p.list(d)
 	}
@@ -388,78 +449,6 @@ func (r *restore) list(d *liveDir) {
 		d.listed = true
 		r.metas = append(r.metas, dirMeta{d.target, d.entry})
 	}
-}
-
-// remove lists what is to be removed of name and what lies beneath it, and
-// reports whether anything is spared.
-func (p *planner) remove(parent int, name string, t target) (spared bool, err error) {
-	if !strings.Contains(t.rel(), "/") && strings.HasPrefix(name, StagingName) {
-		p.removes = append(p.removes, t) // what a restore that ended early left
-		return false, nil
-	}
-	st, err := lstat(parent, name)
-	if err != nil {
-		return false, err
-	}
-	isDir := typeOf(&st) == tree.Directory
-	v := p.verdict(t.rel(), isDir)
-	if v == ignore.Skip {
-		return true, nil
-	}
-	at := len(p.removes)
-	if isDir {
-		fd, err := openDir(parent, name)
-		if err != nil {
-			return false, err
-		}
-		defer unix.Close(fd)
-		names, err := list(fd)
-		if err != nil {
-			return false, err
-		}
-		for _, n := range names {
-			s, err := p.remove(fd, n, target{t.root, t.path + "/" + n})
-			if err != nil {
-				return false, err
-			}
-			spared = spared || s
-		}
-	}
-	if spared || v == ignore.Descend {
-		return true, nil
-	}
-	p.removes = append(p.removes[:at], t)
-	return false, nil
-}
-
-// settleLinks decides on equal files with several names: they stay if their
-// names are exactly those of one file of the checkpoint.
-func (r *restore) settleLinks() {
-	for _, ops := range r.inodes {
-		g := ops[0].group
-		ok := g == nil && len(ops) == 1 && !ops[0].meta
-		if g != nil && len(ops) == len(g.paths) {
-			ok = !slices.ContainsFunc(ops, func(o *placing) bool { return o.group != g || o.meta })
-		}
-		for _, o := range ops {
-			if !ok && o.group != nil {
-				o.group.renew = true
-			}
-			o.keep = ok
-		}
-	}
-	for _, ops := range r.inodes {
-		for _, o := range ops {
-			if o.keep && (o.group == nil || !o.group.renew) {
-				continue
-			}
-			r.need(o.target, &o.entry)
-			r.ops = append(r.ops, o)
-			r.out.Changed.Add(o.path, "")
-			r.list(o.dir)
-		}
-	}
-	r.inodes = nil
 }
 
 // verdict is that of both policies on a path whose parents are not left out.

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cairnstate/cairn/internal/ignore"
 	"github.com/cairnstate/cairn/internal/tree"
@@ -75,6 +76,7 @@ type restore struct {
 	groups  map[string]*group
 	out     *Restored
 
+	planning  sync.Mutex           // guards what follows, groups and out, during the plan
 	inodes    map[inode][]*placing // equal files that have several names, or should
 	ops       []*placing           // files, links and fresh directories to put in place
 	removes   []target

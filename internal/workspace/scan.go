@@ -88,7 +88,7 @@ func Scan(ctx context.Context, o ScanOptions, sink Sink) (*Result, error) {
 	defer s.old.close()
 	t, err := s.roots()
 	if err == nil && s.offenders.Total > 0 {
-		slices.SortFunc(s.offenders.Paths, func(a, b PathReason) int { return strings.Compare(a.Path, b.Path) })
+		s.offenders.sort()
 		err = &RefusedError{List: s.offenders}
 	}
 	var root tree.Digest
@@ -103,7 +103,7 @@ func Scan(ctx context.Context, o ScanOptions, sink Sink) (*Result, error) {
 		return nil, err
 	}
 	for _, l := range []*List{&s.leftOut, &s.mixed} {
-		slices.SortFunc(l.Paths, func(a, b PathReason) int { return strings.Compare(a.Path, b.Path) })
+		l.sort()
 	}
 	return &Result{Root: root, Tree: t, LeftOut: s.leftOut, Mixed: s.mixed, Read: s.read, cache: s.fresh}, nil
 }

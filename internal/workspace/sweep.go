@@ -1,6 +1,8 @@
 package workspace
 
 import (
+	"context"
+
 	"github.com/cairnstate/cairn/internal/ignore"
 	"github.com/cairnstate/cairn/internal/tree"
 )
@@ -9,7 +11,7 @@ import (
 // of the checkpoint: only what is not as the record says is looked at closely, and
 // nothing is fetched.
 func (p *planner) sweep(d *liveDir, rec record) (err error) {
-	if err := p.ctx.Err(); err != nil {
+	if err := context.Cause(p.ctx); err != nil {
 		return err
 	}
 	if d.names, err = list(d.fd); err != nil {
@@ -36,7 +38,7 @@ func (p *planner) sweep(d *liveDir, rec record) (err error) {
 		if err != nil {
 			return err
 		}
-		descend := func(e *tree.Entry) { p.queue = append(p.queue, tree.NodeOf(d.path+"/"+e.Name, e)) }
+		descend := func(e *tree.Entry) { p.enqueue(d.path+"/"+e.Name, e) }
 		if e.Type != tree.Directory {
 			d.learned = true
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cairnstate/cairn/internal/ignore"
@@ -90,6 +91,11 @@ func (l *List) AddAll(o List) {
 		l.Add(p.Path, p.Reason)
 	}
 	l.Total, l.Excluded = total, excluded
+}
+
+// sort orders what is kept by path.
+func (l *List) sort() {
+	slices.SortFunc(l.Paths, func(a, b PathReason) int { return strings.Compare(a.Path, b.Path) })
 }
 
 // ErrInvalid is matched by errors about options.
