@@ -70,33 +70,50 @@ func (c *crashes) front() string {
 }
 
 // TestCrashRounds edits, captures and restores while the client or the server is
-// killed: 5 rounds, 50 in a soak. What was acknowledged stays, nothing in a
-// workspace is a mixture, and an interrupted restore is completed by the next.
+// killed: 5 rounds on SQLite and 2 on PostgreSQL, 50 of each in a soak. What was
+// acknowledged stays, nothing in a workspace is a mixture, and an interrupted restore is
+// completed by the next.
 func TestCrashRounds(t *testing.T) {
-	random := rand.New(rand.NewPCG(testkit.Seed(t), 5))
-	rounds := 5
-	if testkit.Soaking() {
-		rounds = 50
+	seed := testkit.Seed(t)
+	for _, e := range []struct {
+		name    string
+		rounds  int
+		options func(*testing.T) harness.Options
+	}{
+		{"SQLite", 5, func(*testing.T) harness.Options { return harness.Options{} }},
+		{"Postgres", 2, func(t *testing.T) harness.Options { return harness.OnPostgresAndS3(t, harness.Options{}) }},
+	} {
+		if testkit.Soaking() {
+			e.rounds = 50
+		}
+		t.Run(e.name, func(t *testing.T) {
+			server := harness.Serve(t, e.options(t))
+			c := &crashes{
+				sandbox: newSandbox(t, server, "t"), server: server, random: rand.New(rand.NewPCG(seed, 5)), saved: map[string]map[string]string{},
+			}
+			c.rounds(e.rounds)
+		})
 	}
-	server := harness.Serve(t, harness.Options{})
-	c := &crashes{sandbox: newSandbox(t, server, "t"), server: server, random: random, saved: map[string]map[string]string{}}
+}
+
+func (c *crashes) rounds(n int) {
 	c.url = c.front()
 	c.write(map[string]string{"start": "start"})
-	for round := range rounds {
+	for round := range n {
 		c.edit(round)
 		c.captureThrough(round)
 		c.restoreThrough()
 		c.check()
 	}
-	t.Logf("%d kills, %d (%d %%) between a request and its answer; %d acknowledged checkpoints", c.kills, c.between, 100*c.between/max(c.kills, 1), len(c.order))
+	c.Logf("%d kills, %d (%d %%) between a request and its answer; %d acknowledged checkpoints", c.kills, c.between, 100*c.between/max(c.kills, 1), len(c.order))
 	if 3*c.between < c.kills {
-		t.Errorf("only %d of %d kills came between a request and its answer", c.between, c.kills)
+		c.Errorf("only %d of %d kills came between a request and its answer", c.between, c.kills)
 	}
-	if c.kills < rounds {
-		t.Errorf("only %d kills in %d rounds", c.kills, rounds)
+	if c.kills < n {
+		c.Errorf("only %d kills in %d rounds", c.kills, n)
 	}
-	if out, err := server.Operate("fsck"); err != nil {
-		t.Errorf("fsck: %v\n%s", err, out)
+	if out, err := c.server.Operate("fsck"); err != nil {
+		c.Errorf("fsck: %v\n%s", err, out)
 	}
 }
 
@@ -151,11 +168,11 @@ func (c *crashes) interrupted(args ...string) (out []byte, done bool) {
 	return stdout.Bytes(), err == nil
 }
 
-// moment comes when it is time for a kill: at any time, and every other time during a
-// request, if there is one soon.
+// moment comes when it is time for a kill: at any time, and mostly during a request, if
+// there is one soon.
 func (c *crashes) moment() <-chan time.Time {
 	wait := time.Duration(5+c.random.IntN(120)) * time.Millisecond
-	if c.random.IntN(2) == 0 {
+	if c.random.IntN(3) == 0 {
 		return time.After(wait)
 	}
 	at := make(chan time.Time, 1)
