@@ -6,7 +6,8 @@ type Thread struct {
 	// Head is the id of its newest checkpoint, absent for none.
 	Head        string `json:"head,omitempty"`
 	Checkpoints int64  `json:"checkpoints"`
-	// Bytes are those of the objects that it knows, each once.
+	// Bytes are those of the objects that it knows, each once. After deletions they are
+	// counted anew when the thread is next found full, or appended to after a sweep.
 	Bytes int64 `json:"bytes"`
 	// CreatedAt is absent for a thread that nothing was written to.
 	CreatedAt string `json:"created_at,omitempty"`

@@ -161,7 +161,8 @@ func (a *appending) try(ctx context.Context) (Appended, error) {
 	if err != nil {
 		return Appended{}, err
 	}
-	return a.apply(ctx, k, cp, segments)
+	done, err := a.apply(ctx, k, cp, segments)
+	return done, e.recounted(ctx, a.caller.Org, k, err)
 }
 
 // refused finds out why an append is refused that has been found to fail with err, or

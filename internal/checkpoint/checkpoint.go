@@ -82,7 +82,7 @@ func (e *Engine) apply(ctx context.Context, c meta.Change) (*meta.ThreadVerdict,
 	if !v.Applied {
 		return nil, refusal(v.Conflict)
 	}
-	if v.Thread.DeletedCount > 0 {
+	if v.Thread != nil && v.Thread.DeletedCount > 0 {
 		e.cfg.Content.Deleted(c.Org)
 	}
 	return v.Thread, nil

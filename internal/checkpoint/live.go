@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
@@ -96,4 +97,39 @@ func (e *Engine) liveBlob(ctx context.Context, org meta.OrgID, sum tree.Digest) 
 		return []tree.Content{recipe}, nil
 	}
 	return []tree.Content{recipe, own}, nil
+}
+
+// ForgetBlobs forgets which recipes make large blobs where those recipes are gone: after
+// a sweep nothing refers to them. A blob that is put again meanwhile stays.
+func (e *Engine) ForgetBlobs(ctx context.Context, org meta.OrgID) error {
+	const page = 1000
+	var after tree.Digest
+	for {
+		list, err := e.cfg.Meta.ListLargeBlobs(ctx, org, after, page)
+		if err != nil {
+			return fmt.Errorf("list large blobs: %w", err)
+		}
+		recipes := make([]tree.Digest, len(list))
+		for i := range list {
+			after, recipes[i] = list[i].Sum, list[i].Recipe
+		}
+		absent, err := e.cfg.Content.Gone(ctx, org, recipes)
+		if err != nil {
+			return err
+		}
+		gone := make(map[tree.Digest]bool, len(absent))
+		for _, d := range absent {
+			gone[d] = true
+		}
+		all := len(list)
+		forget := slices.DeleteFunc(list, func(b meta.LargeBlob) bool { return !gone[b.Recipe] })
+		if len(forget) > 0 {
+			if _, err := e.apply(ctx, meta.Change{Org: org, ForgetBlobs: forget}); err != nil {
+				return err
+			}
+		}
+		if all < page {
+			return nil
+		}
+	}
 }

@@ -107,7 +107,7 @@ func (e *Engine) tryManifest(ctx context.Context, c Caller, n *NewManifest, m *m
 		}
 		return n.Record(done)
 	})
-	return done, err
+	return done, e.recounted(ctx, c.Org, k, err)
 }
 
 // verifyBlobs finds out whether the thread may name all blobs of a manifest.

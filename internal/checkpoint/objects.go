@@ -115,10 +115,14 @@ func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r
 			err = write(ctx, up, o)
 		}
 		if err != nil {
-			return content.Stored{}, badObject(err)
+			up.Forget(context.WithoutCancel(ctx))
+			return content.Stored{}, full(badObject(err))
 		}
 	}
 	stored, err := up.Flush(ctx)
+	if err != nil {
+		up.Forget(context.WithoutCancel(ctx))
+	}
 	return stored, full(badObject(err))
 }
 

@@ -36,7 +36,7 @@ func (e *Engine) within(ctx context.Context, c Caller, up *content.Upload, r io.
 		return r, func() {}
 	}
 	s := &spaced{ctx: ctx, engine: e, src: r, org: c.Org, id: rand.Text()}
-	up.Within(s.id)
+	up.Within(s.id, s.stored)
 	return s, s.end
 }
 
@@ -60,6 +60,10 @@ func (s *spaced) Read(p []byte) (int, error) {
 	s.granted = v.Granted
 	return n, err
 }
+
+// stored says that what was read so far counts for the org by now, and that the
+// reservation has ended.
+func (s *spaced) stored() { s.read, s.granted = 0, 0 }
 
 func (s *spaced) end() {
 	if s.granted > 0 {
@@ -88,15 +92,47 @@ func (e *Engine) hasRoom(ctx context.Context, c Caller, thread string) error {
 	if t.Bytes < c.ThreadBytes {
 		return nil
 	}
-	if t.Dirty {
-		// What was deleted may make room.
-		k, err := e.known(ctx, c.Org, thread)
-		if err != nil || k.thread.Bytes < c.ThreadBytes {
-			return err
-		}
-		t = k.thread
+	if t, err = e.recount(ctx, c.Org, t); err != nil || t.Bytes < c.ThreadBytes {
+		return err
 	}
 	return &ConflictError{&meta.Conflict{Kind: meta.ConflictQuota, Quota: &meta.QuotaConflict{
 		OfThread: true, Limit: c.ThreadBytes, Used: t.Bytes, Needed: 1,
 	}}}
+}
+
+// recount finds out what a thread knows after deletions, before it is told to be
+// full.
+func (e *Engine) recount(ctx context.Context, org meta.OrgID, t meta.Thread) (meta.Thread, error) {
+	for n := 0; t.Dirty; n++ {
+		if n == maxRetries {
+			return t, errBusy
+		}
+		k, err := e.readKnown(ctx, org, t.Name)
+		if err != nil {
+			return t, err
+		}
+		if t = k.thread; !t.Dirty {
+			return t, nil
+		}
+		if err := e.relearn(ctx, org, k); err != nil && !moved(err) {
+			return t, err
+		}
+		if t, err = e.Thread(ctx, org, t.Name); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// recounted asks to decide an append again that found the thread full, when what
+// was deleted may make room.
+func (e *Engine) recounted(ctx context.Context, org meta.OrgID, k *known, err error) error {
+	c, ok := errors.AsType[*ConflictError](err)
+	if !ok || c.Kind != meta.ConflictQuota || !c.Quota.OfThread || !k.thread.Dirty {
+		return err
+	}
+	if _, err := e.recount(ctx, org, k.thread); err != nil {
+		return err
+	}
+	return &movedError{meta.ConflictThreadMoved}
 }

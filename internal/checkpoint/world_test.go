@@ -204,6 +204,9 @@ func (w *world) sweep() content.Swept {
 	if s.Missing > 0 {
 		w.Fatalf("a sweep misses %d objects", s.Missing)
 	}
+	if err := w.ForgetBlobs(w.ctx, w.org); err != nil {
+		w.Fatal(err)
+	}
 	return s
 }
 
@@ -422,6 +425,16 @@ func TestLargeBlobs(t *testing.T) {
 	if got, err := read("t"); err != nil || !bytes.Equal(got, data) {
 		t.Fatalf("after sweeps: %d bytes, %v", len(got), err)
 	}
+	large := func() int {
+		list, err := w.cfg.Meta.ListLargeBlobs(w.ctx, w.org, [32]byte{}, 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	if n := large(); n != 1 {
+		t.Errorf("%d rows of a blob that is referred to", n)
+	}
 	cp, err := w.Checkpoint(w.ctx, w.org, "m")
 	if err != nil {
 		t.Fatal(err)
@@ -438,6 +451,74 @@ func TestLargeBlobs(t *testing.T) {
 	}
 	if _, err := read("t"); !is(err, MissingObject) {
 		t.Errorf("after its checkpoint was deleted: %v", err)
+	}
+	if n := large(); n != 0 {
+		t.Errorf("%d rows of a blob that is gone", n)
+	}
+	if _, err := w.PutBlob(w.ctx, c, "t", "", sum, bytes.NewReader(data)); err != nil || large() != 1 {
+		t.Errorf("put again: %d rows, %v", large(), err)
+	}
+}
+
+// TestFullThreadsGoOn prunes a thread that is full, and appends again without a sweep.
+func TestFullThreadsGoOn(t *testing.T) {
+	w := newWorld(t)
+	w.setQuota(meta.OrgQuota{ThreadBytes: 2 << 20})
+	c := w.caller()
+	c.Metered, c.ThreadBytes = true, 2<<20
+	text := func(n uint64) string {
+		b := make([]byte, 400<<10)
+		r := rand.NewChaCha8([32]byte{byte(n)})
+		_, _ = r.Read(b)
+		return string(b)
+	}
+	add := func(n uint64) error {
+		root, objects := files{"f": text(n)}.objects(t)
+		var stream []byte
+		for i := range objects {
+			stream = frame.Append(stream, objects[i])
+		}
+		upload := NewID()
+		if _, err := w.Receive(w.ctx, c, "t", upload, bytes.NewReader(stream)); err != nil {
+			return err
+		}
+		_, err := w.Append(w.ctx, c, NewCheckpoint{Thread: "t", Root: root, Upload: upload, Expected: Head{Any: true}})
+		return err
+	}
+	isFull := func(err error) bool {
+		conflict, ok := errors.AsType[*ConflictError](err)
+		return ok && conflict.Kind == meta.ConflictQuota && conflict.Quota.OfThread
+	}
+	n := uint64(0)
+	for ; n < 5; n++ {
+		if err := add(n); err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if err := add(n); !isFull(err) {
+		t.Fatalf("a full thread: %v", err)
+	}
+	for range 3 {
+		if _, err := w.Prune(w.ctx, c, "t", Rule{Keep: 2}, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		for room := 3; room > 0; room-- {
+			n++
+			if err := add(n); err != nil {
+				t.Fatalf("%d more have room after pruning: %v", room, err)
+			}
+		}
+		n++
+		if err := add(n); !isFull(err) {
+			t.Fatalf("full again: %v", err)
+		}
+	}
+}
+
+func (w *world) setQuota(q meta.OrgQuota) {
+	w.Helper()
+	if v, err := w.cfg.Meta.Apply(w.ctx, meta.Change{Org: w.org, SetQuota: &q}); err != nil || !v.Applied {
+		w.Fatal(v, err)
 	}
 }
 
@@ -546,5 +627,55 @@ func TestReceiveRefuses(t *testing.T) {
 		if _, err := w.Receive(w.ctx, w.caller(), "t", id, bytes.NewReader(good)); !is(err, InvalidID) {
 			t.Errorf("upload %q: %v", id, err)
 		}
+	}
+}
+
+// TestManyObjectsAreCountedOnce sends more objects at once than one flush stores, to an
+// org that has room for them, and for fewer: then nothing of them stays.
+func TestManyObjectsAreCountedOnce(t *testing.T) {
+	w := newWorld(t)
+	c := w.caller()
+	c.Metered = true
+	var stream []byte
+	for i := range 300_000 {
+		b := fmt.Appendf(nil, "object %d", i)
+		stream = frame.Append(stream, tree.Object{Kind: tree.Chunk, Digest: tree.Sum(b), Bytes: b})
+	}
+	used := func() int64 {
+		u, err := w.cfg.Meta.Usage(w.ctx, w.org, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u.Bytes
+	}
+	stored, err := w.Receive(w.ctx, w.caller(), "t", "free", bytes.NewReader(stream))
+	if err != nil || stored.Objects != 300_000 {
+		t.Fatal(stored, err)
+	}
+	whole := used()
+	empty := func() {
+		w.now = w.now.Add(48 * time.Hour)
+		for range 3 {
+			w.sweep()
+		}
+		if n := used(); n != 0 {
+			t.Errorf("%d bytes stay", n)
+		}
+	}
+	empty()
+	w.setQuota(meta.OrgQuota{Bytes: whole - whole/20})
+	_, err = w.Receive(w.ctx, c, "t", "much", bytes.NewReader(stream))
+	if conflict, ok := errors.AsType[*ConflictError](err); !ok || conflict.Kind != meta.ConflictQuota {
+		t.Errorf("more than there is room for: %v", err)
+	}
+	for range 3 {
+		w.sweep()
+	}
+	if n := used(); n != 0 {
+		t.Errorf("%d bytes of a refused request stay", n)
+	}
+	w.setQuota(meta.OrgQuota{Bytes: whole + 1<<20})
+	if _, err := w.Receive(w.ctx, c, "t", "fits", bytes.NewReader(stream)); err != nil {
+		t.Errorf("%d bytes where there is room for %d: %v", whole, whole+1<<20, err)
 	}
 }

@@ -146,6 +146,9 @@ func (r *gcRun) objects(ctx context.Context, org meta.Org) error {
 	if err == nil && res.Hidden {
 		err = fmt.Errorf("%d objects that checkpoints refer to are missing, so that nothing is removed: cairn fsck names them: %w", res.Missing, errDamage)
 	}
+	if err == nil && !r.o.dryRun {
+		err = r.st.Checkpoints.ForgetBlobs(ctx, org.ID)
+	}
 	if err != nil {
 		return fmt.Errorf("objects of org %q: %w", org.Name, err)
 	}

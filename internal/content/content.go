@@ -147,6 +147,22 @@ func (s *Store) Generation(ctx context.Context, org meta.OrgID) (int64, error) {
 // Lengths returns how long the objects are, in the order of digests, and -1 for those
 // that Missing would return.
 func (s *Store) Lengths(ctx context.Context, org meta.OrgID, digests []tree.Digest) ([]int64, error) {
+	return s.lengths(ctx, org, digests, func(state meta.ContentState) bool { return state == meta.ContentLive })
+}
+
+// Gone returns those of digests that no pack of the org has, in whatever state.
+func (s *Store) Gone(ctx context.Context, org meta.OrgID, digests []tree.Digest) ([]tree.Digest, error) {
+	list, err := s.lengths(ctx, org, digests, func(meta.ContentState) bool { return true })
+	var gone []tree.Digest
+	for i, n := range list {
+		if n < 0 {
+			gone = append(gone, digests[i])
+		}
+	}
+	return gone, err
+}
+
+func (s *Store) lengths(ctx context.Context, org meta.OrgID, digests []tree.Digest, counts func(meta.ContentState) bool) ([]int64, error) {
 	list := make([]int64, len(digests))
 	if len(digests) == 0 {
 		return list, nil
@@ -161,7 +177,7 @@ func (s *Store) Lengths(ctx context.Context, org meta.OrgID, digests []tree.Dige
 		for i := 0; i < len(digests) && err == nil; i++ {
 			list[i] = -1
 			err = v.find(ctx, digests[i], func(l *location) bool {
-				if l.state == meta.ContentLive {
+				if counts(l.state) {
 					list[i] = int64(l.raw)
 				}
 				return list[i] < 0

@@ -30,6 +30,8 @@ const (
 type Background struct {
 	// Roots says what is referred to; nil sweeps nothing.
 	Roots Roots
+	// Swept is called after a sweep of an org that found all that is referred to.
+	Swept func(ctx context.Context, org meta.OrgID) error
 	// Report gets errors that no request waits for.
 	Report func(error)
 	// SweepEvery is how often orgs are swept of which something was deleted. ScrubAge is
@@ -255,6 +257,9 @@ func (s *Store) runSweep(ctx context.Context, b *Background, try func(error)) {
 		s.figures.count(org, &res)
 		if err != nil {
 			try(fmt.Errorf("sweep the objects of org %d: %w", org, err))
+		}
+		if err == nil && !res.Hidden && b.Swept != nil {
+			try(b.Swept(ctx, org))
 		}
 		if res.Hidden {
 			try(fmt.Errorf("sweep the objects of org %d: %d that are referred to are missing, so that nothing is removed; cairn fsck names them", org, res.Missing))

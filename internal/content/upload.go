@@ -50,8 +50,12 @@ type Upload struct {
 	packed  chan struct{}
 	workers sync.WaitGroup
 	err     error // once it has ended
-	// reservation ends with what is published next, "" for none.
+	// reservation ends with what is published next, "" for none; published is called
+	// then.
 	reservation string
+	published   func()
+	begun       bool // another request has made it
+	parts       int  // that were published
 
 	mu       sync.Mutex
 	received map[tree.Digest]bool // true for those that the org had
@@ -106,6 +110,7 @@ func (u *Upload) open() (err error) {
 	if err != nil && !errors.Is(err, meta.ErrNotFound) {
 		return fmt.Errorf("read upload %q: %w", u.id, err)
 	}
+	u.begun = err == nil
 	if u.view, err = u.store.view(u.ctx, u.org); err != nil {
 		return err
 	}
@@ -164,9 +169,22 @@ func (u *Upload) failed() error {
 	return u.fault
 }
 
-// Within names a reservation of the org's space, which ends when what was written is
-// published.
-func (u *Upload) Within(reservation string) { u.reservation = reservation }
+// Within names a reservation of the org's space, which ends whenever what was written is
+// published: then published is called.
+func (u *Upload) Within(reservation string, published func()) {
+	u.reservation, u.published = reservation, published
+}
+
+// Forget ends the upload, and with it what keeps those of its objects that were
+// published on the way to an error, unless another request has made it.
+func (u *Upload) Forget(ctx context.Context) {
+	if u.parts == 0 || u.begun {
+		return
+	}
+	// What stays ends with its time.
+	_ = u.store.apply(ctx, u.org, &meta.ContentChange{EndUpload: u.id})
+	u.store.Deleted(u.org)
+}
 
 // Write takes a copy of an object. That its bytes are not those that its digest
 // names may be reported by a later call: a *tree.CorruptError.
@@ -348,6 +366,10 @@ func (u *Upload) flush(ctx context.Context) error {
 	}
 	if err := u.publish(ctx); err != nil {
 		return u.end(err)
+	}
+	u.parts++
+	if u.published != nil {
+		u.published()
 	}
 	for i := range u.packer.finished {
 		u.stored.Packed += u.packer.finished[i].Bytes

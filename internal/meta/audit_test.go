@@ -12,7 +12,7 @@ var silent = map[string]bool{
 	"Reserve": true, "Reservation": true,
 	"ReplacePacks": true, "Events": true, "Idempotency": true, "Route": true, "Subject": true, "Agent": true,
 	"Replace": true, "BeginSync": true, "EndSync": true,
-	"PutBlob": true, "Content": true, "Thread": true, "Name": true, "Writer": true, "Unheld": true, "Acquire": true, "Renew": true, "Release": true,
+	"PutBlob": true, "ForgetBlobs": true, "Content": true, "Thread": true, "Name": true, "Writer": true, "Unheld": true, "Acquire": true, "Renew": true, "Release": true,
 	"Append": true, "Expected": true, "AnyHead": true, "Segments": true,
 }
 

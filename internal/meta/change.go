@@ -101,6 +101,9 @@ type Change struct {
 	// PutBlob keeps which recipe makes the bytes with a SHA-256, in place of what was
 	// kept before.
 	PutBlob *LargeBlob
+	// ForgetBlobs are large blobs that are no longer kept, unless they were put again
+	// after PutAt.
+	ForgetBlobs []LargeBlob
 
 	// Thread changes a thread and its checkpoints. It stands in a Change without a
 	// repository.

@@ -127,6 +127,7 @@ type ThreadChange struct {
 type LargeBlob struct {
 	Sum, Recipe [32]byte
 	Size        int64
+	PutAt       time.Time // set by the engine
 }
 
 // ForkSource is a checkpoint and the thread that it is expected in; "" for any.
@@ -238,6 +239,9 @@ type Threads interface {
 	// LargeBlobs returns those of an org whose sums are among the given ones, in no
 	// order.
 	LargeBlobs(ctx context.Context, org OrgID, sums [][32]byte) ([]LargeBlob, error)
+	// ListLargeBlobs returns up to limit of them in order of their sums, those after the
+	// given one.
+	ListLargeBlobs(ctx context.Context, org OrgID, after [32]byte, limit int) ([]LargeBlob, error)
 	// Checkpoints returns a page of checkpoints.
 	Checkpoints(ctx context.Context, q CheckpointQuery) ([]Checkpoint, error)
 	// AllCheckpoints returns up to limit checkpoints of an org in byte order of their

@@ -180,7 +180,7 @@ func (s *Server) Listen() error {
 	s.background.Go(func() { s.storage.Engine.Run(ctx, s.failed) })
 	s.background.Go(func() { s.storage.Feed.Run(ctx, s.failed) })
 	s.background.Go(func() {
-		s.storage.Content.Run(ctx, content.Background{Report: s.failed, Roots: s.storage.Checkpoints.Live})
+		s.storage.Content.Run(ctx, content.Background{Report: s.failed, Roots: s.storage.Checkpoints.Live, Swept: s.storage.Checkpoints.ForgetBlobs})
 	})
 	s.background.Go(func() {
 		s.resealServerKeys(ctx)

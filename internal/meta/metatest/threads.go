@@ -438,11 +438,34 @@ func testLargeBlobs(t *testing.T, open Open) {
 	f := setUp(t, open)
 	put := meta.LargeBlob{Sum: [32]byte{1}, Recipe: [32]byte{2}, Size: 9}
 	f.apply(meta.Change{PutBlob: &meta.LargeBlob{Sum: put.Sum, Recipe: [32]byte{3}, Size: 9}})
+	first := must(f.LargeBlobs(f.ctx, f.org, [][32]byte{{1}, {2}}))(t)
 	f.apply(meta.Change{PutBlob: &put})
-	if list := must(f.LargeBlobs(f.ctx, f.org, [][32]byte{{1}, {2}}))(t); len(list) != 1 || list[0] != put {
-		t.Errorf("%+v", list)
+	list := must(f.LargeBlobs(f.ctx, f.org, [][32]byte{{1}, {2}}))(t)
+	if len(first) != 1 || len(list) != 1 || list[0].Recipe != put.Recipe || list[0].Size != 9 || !list[0].PutAt.After(first[0].PutAt) {
+		t.Fatalf("%+v, then %+v", first, list)
 	}
-	if list := must(f.LargeBlobs(f.ctx, f.newOrg("other"), [][32]byte{{1}}))(t); len(list) != 0 {
+	other := f.newOrg("other")
+	if list := must(f.LargeBlobs(f.ctx, other, [][32]byte{{1}}))(t); len(list) != 0 {
 		t.Errorf("of another org %+v", list)
+	}
+	f.apply(meta.Change{PutBlob: &meta.LargeBlob{Sum: [32]byte{7}, Recipe: put.Recipe, Size: 9}})
+	if all := must(f.ListLargeBlobs(f.ctx, f.org, [32]byte{}, 9))(t); len(all) != 2 || all[0] != list[0] || all[1].Sum != [32]byte{7} {
+		t.Errorf("%+v", all)
+	}
+	if all := must(f.ListLargeBlobs(f.ctx, f.org, [32]byte{1}, 1))(t); len(all) != 1 || all[0].Sum != [32]byte{7} {
+		t.Errorf("%+v", all)
+	}
+	// What was put again stays, and so does what another org has.
+	f.apply(meta.Change{Org: other, PutBlob: &put})
+	f.apply(meta.Change{ForgetBlobs: first})
+	if all := must(f.ListLargeBlobs(f.ctx, f.org, [32]byte{}, 9))(t); len(all) != 2 {
+		t.Errorf("%+v", all)
+	}
+	f.apply(meta.Change{ForgetBlobs: list})
+	if all := must(f.ListLargeBlobs(f.ctx, f.org, [32]byte{}, 9))(t); len(all) != 1 || all[0].Sum != [32]byte{7} {
+		t.Errorf("%+v", all)
+	}
+	if all := must(f.ListLargeBlobs(f.ctx, other, [32]byte{}, 9))(t); len(all) != 1 {
+		t.Errorf("of another org %+v", all)
 	}
 }

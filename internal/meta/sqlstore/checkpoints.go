@@ -169,22 +169,34 @@ func (s *Store) LargeBlobs(ctx context.Context, org meta.OrgID, sums [][32]byte)
 		for i := range some {
 			args[i] = some[i][:]
 		}
-		err := s.query(ctx, `SELECT sum, recipe, size FROM large_blobs WHERE org = $1 AND sum IN (`+marks+`)`, inArgs([]any{org}, args, size),
-			func(scan scanFunc) error {
-				var sum, recipe []byte
-				var b meta.LargeBlob
-				err := scan(&sum, &recipe, &b.Size)
-				if err == nil && (len(sum) != len(b.Sum) || len(recipe) != len(b.Recipe)) {
-					return fmt.Errorf("digests of a large blob have %d and %d bytes: %w", len(sum), len(recipe), meta.ErrCorrupt)
-				}
-				copy(b.Sum[:], sum)
-				copy(b.Recipe[:], recipe)
-				list = append(list, b)
-				return err
-			})
+		more, err := s.listLargeBlobs(ctx, `org = $1 AND sum IN (`+marks+`)`, inArgs([]any{org}, args, size))
+		list = append(list, more...)
 		if err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
+}
+
+// ListLargeBlobs implements meta.Store.
+func (s *Store) ListLargeBlobs(ctx context.Context, org meta.OrgID, after [32]byte, limit int) ([]meta.LargeBlob, error) {
+	return s.listLargeBlobs(ctx, `org = $1 AND sum > $2 ORDER BY sum LIMIT $3`, []any{org, after[:], limit})
+}
+
+func (s *Store) listLargeBlobs(ctx context.Context, where string, args []any) (list []meta.LargeBlob, err error) {
+	err = s.query(ctx, `SELECT sum, recipe, size, put_at FROM large_blobs WHERE `+where, args, func(scan scanFunc) error {
+		var sum, recipe []byte
+		var putAt int64
+		var b meta.LargeBlob
+		err := scan(&sum, &recipe, &b.Size, &putAt)
+		if err == nil && (len(sum) != len(b.Sum) || len(recipe) != len(b.Recipe)) {
+			return fmt.Errorf("digests of a large blob have %d and %d bytes: %w", len(sum), len(recipe), meta.ErrCorrupt)
+		}
+		copy(b.Sum[:], sum)
+		copy(b.Recipe[:], recipe)
+		b.PutAt = timeOf(putAt)
+		list = append(list, b)
+		return err
+	})
+	return list, err
 }

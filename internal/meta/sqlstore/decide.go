@@ -53,8 +53,14 @@ func (b *batch) decide(ctx context.Context, c *meta.Change) (meta.Verdict, error
 		v.Thread = b.stageThread(c)
 	}
 	if p := c.PutBlob; p != nil {
-		b.write(exec(`INSERT INTO large_blobs (org, sum, recipe, size) VALUES ($1, $2, $3, $4)
-			ON CONFLICT (org, sum) DO UPDATE SET recipe = excluded.recipe, size = excluded.size`, c.Org, p.Sum[:], p.Recipe[:], p.Size))
+		b.write(exec(`INSERT INTO large_blobs (org, sum, recipe, size, put_at) VALUES ($1, $2, $3, $4, $5)
+			ON CONFLICT (org, sum) DO UPDATE SET recipe = excluded.recipe, size = excluded.size,
+			put_at = CASE WHEN excluded.put_at > large_blobs.put_at THEN excluded.put_at ELSE large_blobs.put_at + 1 END`,
+			c.Org, p.Sum[:], p.Recipe[:], p.Size, b.now))
+	}
+	for i := range c.ForgetBlobs {
+		p := &c.ForgetBlobs[i]
+		b.write(exec(`DELETE FROM large_blobs WHERE org = $1 AND sum = $2 AND put_at = $3`, c.Org, p.Sum[:], unixMicro(p.PutAt)))
 	}
 	if c.Reserve != nil {
 		v.Granted = b.stageReserve(c)
