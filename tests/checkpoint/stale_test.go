@@ -87,11 +87,12 @@ func TestStaleSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"capture"}, {"capture", "--onto", "head"}} {
-		if r := a.run(append(args, "--root", a.dir)...); r.status != 3 && r.status != 6 {
-			t.Errorf("while another has the lease: %+v", r)
-		}
+	stale("while another has the lease")
+	for _, busy := range []string{"skip", "wait=1h"} { // nothing to skip, and nothing to wait for
+		a.want(3, "capture", "--root", a.dir, "--if-busy", busy)
 	}
+	a.want(6, "capture", "--root", a.dir, "--onto", "head")
+	b.want(6, "capture", "--root", b.dir, "--always")
 	a.want(0, "capture", "--root", a.dir, "--onto", "head", "--if-busy", "skip")
 	if err := store.Release(t.Context(), lease.Writer); err != nil {
 		t.Fatal(err)

@@ -82,8 +82,8 @@ type Captured struct {
 
 // Capture saves the files of the roots as a new checkpoint, which becomes the head of its thread. Nothing is written into the
 // roots. It fails with *UnsupportedEntryError where something cannot be kept, with *HeadConflictError where the files did not
-// come from the head, and with ErrWriterConflict while another writer has the thread or another capture these roots. After an
-// error nothing was appended, unless no answer came in time (ErrUnavailable); the next capture finds out.
+// come from the head, whoever has the lease, and else with ErrWriterConflict while another writer has the thread or another
+// capture these roots. After an error nothing was appended, unless no answer came in time (ErrUnavailable); the next capture finds out.
 func Capture(ctx context.Context, p CaptureParams) (*Captured, error) {
 	c, err := newCapture(ctx, &p)
 	if err != nil {
@@ -290,6 +290,9 @@ func (c *capture) send(ctx context.Context, a Append) (*Appended, error) {
 		case errors.Is(err, ErrUnavailable):
 			limit = answerWait
 		case errors.Is(err, ErrWriterConflict) && c.Writer == nil:
+			if stale := c.stale(ctx, a); stale != nil {
+				return nil, stale
+			}
 			limit = c.WaitBusy
 			a.Key = rand.Text() // a refusal may be remembered under the old one
 		case errors.Is(err, ErrDuplicateID):
@@ -304,6 +307,18 @@ func (c *capture) send(ctx context.Context, a Append) (*Appended, error) {
 			return nil, errors.Join(context.Cause(ctx), err)
 		}
 	}
+}
+
+// stale looks whether the head is another than expected, while another writer is at work: then there is nothing to wait for.
+func (c *capture) stale(ctx context.Context, a Append) error {
+	if a.AnyHead {
+		return nil
+	}
+	head, err := c.Store.Head(ctx, c.Thread)
+	if err != nil || head == a.ExpectedHead {
+		return nil // who is busy is told by the append
+	}
+	return &HeadConflictError{Thread: c.Thread, Expected: a.ExpectedHead, Head: head}
 }
 
 // mine looks whether the checkpoint that has the id is the one that was sent before: a store may not keep its answers.
