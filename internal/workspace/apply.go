@@ -112,31 +112,46 @@ func (r *restore) put(op *placing, fd int, name string) error {
 
 // removeAll removes name and what lies beneath it, without following links.
 func (r *restore) removeAll(parent int, name, path string) error {
-	if err := r.writable(parent); err != nil {
+	return r.removeIn(&parent, name, path, 0)
+}
+
+func (r *restore) removeIn(parent *int, name, path string, level int) error {
+	if err := r.writable(*parent); err != nil {
 		return err
 	}
-	err := r.do("remove", path, func() error { return unix.Unlinkat(parent, name, 0) })
+	err := r.do("remove", path, func() error { return unix.Unlinkat(*parent, name, 0) })
 	if err == nil || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
-	fd, openErr := openDir(parent, name)
+	fd, openErr := openDir(*parent, name)
 	if openErr != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	names, err := list(fd)
+	defer func() { unix.Close(fd) }()
+	all := func() error {
+		names, err := list(fd)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			if err := r.removeIn(&fd, n, path+"/"+n, level+1); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if level < maxLevel {
+		err = all()
+	} else {
+		err = without(parent, &fd, all)
+	}
 	if err != nil {
 		return err
 	}
-	for _, n := range names {
-		if err := r.removeAll(fd, n, path+"/"+n); err != nil {
-			return err
-		}
-	}
-	return r.do("remove", path, func() error { return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR) })
+	return r.do("remove", path, func() error { return unix.Unlinkat(*parent, name, unix.AT_REMOVEDIR) })
 }
 
 // setMetaOf sets the metadata of an entry in its place.

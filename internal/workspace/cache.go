@@ -329,7 +329,10 @@ func (c *cacheWriter) finish() error {
 	if c.err == nil {
 		c.err = c.w.Flush()
 	}
-	return c.err
+	if c.err != nil {
+		return fmt.Errorf("write the stat cache: %w", c.err)
+	}
+	return nil
 }
 
 // commit puts a finished cache in place of the old one.

@@ -16,7 +16,7 @@ import (
 // A SQLite database is a file and, while it is open or after a crash, its logs
 // beside it. They are read together, so that what was read is what a crash could
 // have left. SQLite brings that to the last commit when it opens it. Nothing is
-// locked, for a lock could make the writer fail.
+// locked that could make the writer fail.
 //
 // With a write-ahead log the database changes only by what is in the log already.
 // If that was not begun anew meanwhile, the log read last makes good whatever of
@@ -30,8 +30,16 @@ const (
 	sharedSuffix  = "-shm" // made anew by whoever opens the database first
 )
 
-// databaseTime is how long a busy database is tried.
-const databaseTime = 10 * time.Second
+// databaseTime is how long a busy database is tried. After patience attempts its
+// log is held.
+const (
+	databaseTime = 10 * time.Second
+	patience     = 3
+)
+
+// lastReader is the byte of a database's -shm whose lock is that of its last place
+// for readers.
+const lastReader = 127
 
 // errDatabase reports that a file is a SQLite database, which is read otherwise.
 var errDatabase = errors.New("a database")
@@ -150,7 +158,12 @@ func (d *dirScan) logsOf(name string) (l logs) {
 func (d *dirScan) readDatabase(it *item, path string) (*tree.Entry, error) {
 	end := time.Now().Add(databaseTime)
 	for try := 1; ; try++ {
+		release := func() {}
+		if try > patience {
+			release = d.holdLog(it.name)
+		}
 		e, beside, ok, err := d.readFamily(it, path)
+		release()
 		if err != nil {
 			return nil, err
 		}
@@ -168,6 +181,19 @@ func (d *dirScan) readDatabase(it *item, path string) (*tree.Entry, error) {
 		d.keep(it.name, beside, e.Content.Size)
 		return e, nil
 	}
+}
+
+// holdLog keeps the write-ahead log of a database from being begun anew until it is
+// released. It takes the lock that a reader has: commits and checkpoints go on, and
+// the log grows meanwhile. Where there is no such lock to be had it does nothing.
+func (d *dirScan) holdLog(name string) (release func()) {
+	fd, err := openFile(d.fd, name+sharedSuffix)
+	if err != nil {
+		return func() {}
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart, Start: lastReader, Len: 1}
+	_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock) // without it the attempt is as those before
+	return func() { unix.Close(fd) }
 }
 
 // readFamily reads all once and reports whether they belong together.

@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"strings"
@@ -46,6 +47,7 @@ type dirScan struct {
 	rest  record
 	build tree.Builder
 
+	deep      []deepItem      // directories of a batch that are walked when it is done
 	names     []string        // all that were listed
 	families  map[string]bool // databases that are read with what is beside them
 	databases map[string]database
@@ -61,6 +63,13 @@ type item struct {
 	ino    uint64 // 0: not to be trusted
 	beside string // the database that it is read with
 	marked bool   // it is of no use without more
+}
+
+// deepItem is a directory so deep that those above it are closed meanwhile.
+type deepItem struct {
+	it      *item
+	path    string
+	verdict ignore.Verdict
 }
 
 // run returns the entry of the directory. It is not kept if only what an include
@@ -182,6 +191,10 @@ func (d *dirScan) batch(names, rest []string) ([]string, error) {
 		}
 	}
 	wg.Wait()
+	for _, x := range d.deep {
+		d.descend(x.it, x.path, x.verdict)
+	}
+	d.deep = d.deep[:0]
 	if len(d.databases) > 0 {
 		items, rest = d.besides(items, rest)
 	}
@@ -220,6 +233,10 @@ func (d *dirScan) look(it *item, trusted time.Time, wg *sync.WaitGroup) {
 	}
 	switch typeOf(&it.st) {
 	case tree.Directory:
+		if d.depth >= maxLevel {
+			d.deep = append(d.deep, deepItem{it, path, verdict})
+			return
+		}
 		d.spawn(wg, func() { d.descend(it, path, verdict) })
 	case tree.Symlink:
 		d.link(it, path, trusted)
@@ -274,14 +291,25 @@ func (d *dirScan) descend(it *item, path string, verdict ignore.Verdict) {
 		}
 		return
 	}
-	defer unix.Close(fd)
+	sub := &dirScan{scan: d.scan, fd: fd, root: d.root, path: path, depth: d.depth + 1, within: verdict == ignore.Take}
+	defer func() { unix.Close(sub.fd) }()
 	// The directory may be another one than was looked at; what is open counts.
 	if it.st, err = fstat(fd); err != nil {
 		d.fault(path, err)
 		return
 	}
-	sub := &dirScan{scan: d.scan, fd: fd, root: d.root, path: path, depth: d.depth + 1, within: verdict == ignore.Take}
-	e, kept := sub.run(it.name, &it.st)
+	var e tree.Entry
+	kept := false
+	run := func() error {
+		e, kept = sub.run(it.name, &it.st)
+		return context.Cause(d.ctx)
+	}
+	if d.depth < maxLevel {
+		_ = run() // the walk's own error ends it
+	} else if err := without(&d.fd, &sub.fd, run); err != nil {
+		d.fault(d.path, err)
+		return
+	}
 	if (kept || verdict == ignore.Take) && d.ctx.Err() == nil {
 		d.encode(it, &e)
 	}
@@ -301,7 +329,7 @@ func (d *dirScan) fault(path string, err error) {
 		d.offend(path, ReasonRedactions)
 	case errors.Is(err, errSecretName):
 		d.offend(path, ReasonSecretName)
-	case errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, unix.ENOTDIR) || errors.Is(err, errMoved):
 		d.fail(&ChangedError{Path: path})
 	default:
 		d.fail(&os.PathError{Op: "capture", Path: path, Err: err})

@@ -49,9 +49,6 @@ func (r *restore) plan() error {
 	return r.checkSpace()
 }
 
-// maxLevel is how many directories are held open within each other.
-const maxLevel = 64
-
 // planner plans one root. Directories that the cache knows are compared at the same
 // time; planning guards what is gathered of them.
 type planner struct {

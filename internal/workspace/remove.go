@@ -14,18 +14,18 @@ func (p *planner) removeTop(parent int, name string, t target) (listed, spared b
 	p.planning.Lock()
 	defer p.planning.Unlock()
 	before := len(p.removes)
-	spared, err = p.remove(parent, name, t)
+	spared, err = p.remove(&parent, name, t, 0)
 	return len(p.removes) > before, spared, err
 }
 
 // remove lists what is to be removed of name and what lies beneath it, and
 // reports whether anything is spared.
-func (p *planner) remove(parent int, name string, t target) (spared bool, err error) {
+func (p *planner) remove(parent *int, name string, t target, level int) (spared bool, err error) {
 	if !strings.Contains(t.rel(), "/") && strings.HasPrefix(name, StagingName) {
 		p.removes = append(p.removes, t) // what a restore that ended early left
 		return false, nil
 	}
-	st, err := lstat(parent, name)
+	st, err := lstat(*parent, name)
 	if err != nil {
 		return false, err
 	}
@@ -36,21 +36,32 @@ func (p *planner) remove(parent int, name string, t target) (spared bool, err er
 	}
 	at := len(p.removes)
 	if isDir {
-		fd, err := openDir(parent, name)
+		fd, err := openDir(*parent, name)
 		if err != nil {
 			return false, err
 		}
-		defer unix.Close(fd)
-		names, err := list(fd)
-		if err != nil {
-			return false, err
-		}
-		for _, n := range names {
-			s, err := p.remove(fd, n, target{t.root, t.path + "/" + n})
+		defer func() { unix.Close(fd) }()
+		all := func() error {
+			names, err := list(fd)
 			if err != nil {
-				return false, err
+				return err
 			}
-			spared = spared || s
+			for _, n := range names {
+				s, err := p.remove(&fd, n, target{t.root, t.path + "/" + n}, level+1)
+				if err != nil {
+					return err
+				}
+				spared = spared || s
+			}
+			return nil
+		}
+		if level < maxLevel {
+			err = all()
+		} else {
+			err = without(parent, &fd, all)
+		}
+		if err != nil {
+			return false, err
 		}
 	}
 	if spared || v == ignore.Descend {

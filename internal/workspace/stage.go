@@ -63,6 +63,9 @@ type stager struct {
 	jobs   chan []fileJob
 	batch  []fileJob
 	bytes  uint64
+	last   *heldDir   // of the last file of batch
+	dirs   int        // that batch holds open
+	most   int        // that it may
 	sync   bool       // each file is made durable as it is written
 	mu     sync.Mutex // guards out, metas and learn
 }
@@ -73,7 +76,7 @@ func (r *restore) stage() error {
 	if err := r.makeStaging(); err != nil {
 		return err
 	}
-	s := &stager{restore: r, jobs: make(chan []fileJob), sync: r.replaces && r.out.Written.Files <= syncedFiles}
+	s := &stager{restore: r, jobs: make(chan []fileJob), sync: r.replaces && r.out.Written.Files <= syncedFiles, most: heldDirs(r.opts.Workers)}
 	s.ctx, s.cancel = context.WithCancelCause(r.ctx)
 	defer s.cancel(nil)
 	var wg sync.WaitGroup
@@ -296,7 +299,11 @@ func (s *stager) later(t target, e *tree.Entry) {
 func (s *stager) add(j fileJob) error {
 	j.dir.refs.Add(1)
 	s.batch = append(s.batch, j)
-	if s.bytes += j.entry.Content.Size; len(s.batch) >= batchFiles || s.bytes >= batchBytes {
+	if j.dir != s.last {
+		s.last = j.dir
+		s.dirs++
+	}
+	if s.bytes += j.entry.Content.Size; len(s.batch) >= batchFiles || s.bytes >= batchBytes || s.dirs >= s.most {
 		return s.flush()
 	}
 	return nil
@@ -308,11 +315,21 @@ func (s *stager) flush() error {
 	}
 	select {
 	case s.jobs <- s.batch:
-		s.batch, s.bytes = nil, 0
+		s.batch, s.bytes, s.last, s.dirs = nil, 0, nil, 0
 		return nil
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
+}
+
+// heldDirs is how many directories a batch may hold open, so that those of all
+// workers together are half of the files that the process may have open.
+func heldDirs(workers int) int {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 1
+	}
+	return int(max(1, min(l.Cur/2/uint64(workers+2), batchFiles)))
 }
 
 // write writes some files. Those of one chunk are fetched together.

@@ -33,6 +33,34 @@ func openDir(parent int, name string) (int, error) {
 	})
 }
 
+// maxLevel is how many directories are held open within each other.
+const maxLevel = 64
+
+// errMoved reports a directory that is not any more where it was.
+var errMoved = errors.New("a directory was moved while it was walked")
+
+// without runs fn while the directory dir is closed, and opens it again as the
+// parent of child, which lies in it and stays open.
+func without(dir, child *int, fn func() error) error {
+	was, err := fstat(*dir)
+	if err != nil {
+		return err
+	}
+	unix.Close(*dir)
+	*dir = -1
+	if err := fn(); err != nil {
+		return err
+	}
+	if *dir, err = openDir(*child, ".."); err != nil {
+		return err
+	}
+	st, err := fstat(*dir)
+	if err == nil && (st.Dev != was.Dev || st.Ino != was.Ino) {
+		err = errMoved
+	}
+	return err
+}
+
 // openFile opens a file for reading that is no link. A fifo does not block it.
 func openFile(parent int, name string) (int, error) {
 	return again(func() (int, error) {
