@@ -218,12 +218,7 @@ type state struct {
 
 // read reads everything that is stored, and fails at a table that it does not
 // know.
-func read(s *stack.Stack, l labels) (*state, error) {
-	db, err := s.Database()
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
+func read(db *sql.DB, s *stack.Stack, l labels) (*state, error) {
 	if err := knowsAll(db); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package writes_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
 	"fmt"
@@ -126,6 +127,7 @@ type world struct {
 	t      *testing.T
 	ctx    context.Context
 	stack  *stack.Stack
+	db     *sql.DB // of the stack
 	clock  *stack.Clock
 	author *stack.Author
 	labels labels
@@ -180,8 +182,12 @@ func newWorld(t *testing.T, database string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.db, err = w.stack.Database()
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		if err := w.stack.Close(); err != nil {
+		if err := errors.Join(w.db.Close(), w.stack.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -195,7 +201,7 @@ func (w *world) read() *state {
 	_, err := w.stack.Meta.Events(w.ctx, stack.Org, 0, 1)
 	var st *state
 	if err == nil {
-		st, err = read(w.stack, w.labels)
+		st, err = read(w.db, w.stack, w.labels)
 	}
 	if err != nil {
 		w.t.Fatal(err)
