@@ -24,8 +24,8 @@ func newUsage(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "usage", Short: "Show what orgs have stored, and their limits", Args: cobra.NoArgs,
 		Long: `Show what each org, one org, or one repository has stored: bytes of packs, what requests
-under way have reserved, limits, objects, repositories, refs by namespace, events and
-idempotency keys. It reads a part at a time and works while the server runs.`,
+under way have reserved, limits, objects, repositories, threads, checkpoints, refs by
+namespace, events and idempotency keys. It reads a part at a time and works while the server runs.`,
 	}
 	load := settings(cmd, env, true)
 	cmd.Flags().StringVar(&org, "org", "", "only this `ORG`")
@@ -84,9 +84,9 @@ func printUsage(env Env, u usageRow) error {
 		}
 		return fmt.Sprintf("limit %d", n)
 	}
-	_, err := fmt.Fprintf(env.Stdout, "%s: %d bytes (%s), %d of checkpoints, %d reserved, %d shared, %d garbage; %d objects in %d packs; %d repositories (%s), %d deleted; %d branches, %d tags, %d ephemeral, %d other refs; %d events, %d idempotency keys\n",
+	_, err := fmt.Fprintf(env.Stdout, "%s: %d bytes (%s), %d of checkpoints, %d reserved, %d shared, %d garbage; %d objects in %d packs; %d repositories (%s), %d deleted; %d threads with %d checkpoints; %d branches, %d tags, %d ephemeral, %d other refs; %d events, %d idempotency keys\n",
 		name, u.Bytes, limit(u.LimitBytes), u.CheckpointBytes, u.ReservedBytes, u.SharedBytes, u.GarbageBytes, u.Objects, u.Packs,
-		u.Repositories, limit(u.LimitRepositories), u.DeletedRepositories,
+		u.Repositories, limit(u.LimitRepositories), u.DeletedRepositories, u.Threads, u.Checkpoints,
 		u.Refs.Branches, u.Refs.Tags, u.Refs.Ephemeral, u.Refs.Other, u.Events, u.IdempotencyKeys)
 	return err
 }

@@ -142,6 +142,20 @@ func (s *sandbox) promote(server *harness.Server, id string) {
 	if r := p.run("checkpoint", "promote", id, "--repo", "app", "--branch", "main", "--expected-head", strings.Repeat("0", 40)); r.status != 3 && r.status != 1 {
 		s.Errorf("onto a branch that is there: %+v", r)
 	}
+	// And back: a thread begins with the commit.
+	p.token = server.Token(harness.Grant{Repo: "app", Thread: "from", Scopes: []auth.Scope{auth.CheckpointRead, auth.CheckpointWrite, auth.GitRead}})
+	begun := p.want(0, "thread", "from-commit", "from", "--repo", "app", "--json").document(s.T)
+	origin := begun["checkpoint"].(map[string]any)["git"].(map[string]any)
+	if origin["commit"] != made["commit"] || origin["branch"] != "main" {
+		s.Errorf("from the commit: %v", begun)
+	}
+	if r := p.run("thread", "from-commit", "from", "--repo", "app"); r.status != 3 {
+		s.Errorf("onto a thread that has begun: %+v", r)
+	}
+	p.want(0, "thread", "from-commit", "from", "--repo", "app", "--onto", begun["head"].(string), "--label", "again")
+	p.want(2, "thread", "from-commit", "from")
+	p.want(4, "thread", "from-commit", "from", "--repo", "app", "--onto", "head", "--ref", "nothing")
+	p.want(0, "thread", "delete", "from")
 }
 
 // untar reads the files of an archive.

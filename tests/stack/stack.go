@@ -163,7 +163,9 @@ func Open(ctx context.Context, o Options) (_ *Stack, err error) {
 		run, stop := context.WithCancel(ctx)
 		s.stop = stop
 		s.running.Go(func() { s.Engine.Run(run, s.report) })
-		s.running.Go(func() { s.Content.Run(run, content.Background{Report: s.report, Roots: s.Checkpoints.Live, Swept: s.Checkpoints.ForgetBlobs}) })
+		s.running.Go(func() {
+			s.Content.Run(run, content.Background{Report: s.report, Roots: s.Checkpoints.Live, Swept: s.Checkpoints.ForgetBlobs})
+		})
 	}
 	return s, nil
 }

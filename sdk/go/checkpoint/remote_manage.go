@@ -115,6 +115,20 @@ func (r *Remote) Delete(ctx context.Context, id string) (head string, err error)
 	return answer.Head, err
 }
 
+// FromCommit appends the files of a commit to a thread. Without ExpectedHead and Onto the thread must be empty. With a private
+// key the token is minted for the repository of c too.
+func (r *Remote) FromCommit(ctx context.Context, thread string, c api.ThreadFromCommit) (*api.AppendedCheckpoint, error) {
+	if err := checkIDs(thread); err != nil {
+		return nil, err
+	}
+	q := request{
+		method: http.MethodPost, path: threadPath(thread, "/from-commit"), thread: thread, repo: c.Repo, scopes: []string{writeScope, "git:read"}, in: c,
+	}
+	var done api.AppendedCheckpoint
+	err := r.call(ctx, q, &done)
+	return &done, err
+}
+
 // Promote makes a commit of the files of a checkpoint. With a private key the token is minted for the repository of p too.
 func (r *Remote) Promote(ctx context.Context, id string, p api.PromoteCheckpoint) (*api.PromotedCheckpoint, error) {
 	body := map[string]any{"repo": p.Repo, "branch": p.Branch}
