@@ -102,7 +102,8 @@ func (o *restoreFlags) params(env Env) (p checkpoint.RestoreParams, err error) {
 func (o *restoreFlags) print(env Env, thread string, r *checkpoint.Restored) error {
 	if r == nil {
 		if o.asJSON {
-			return printJSON(env.Stdout, map[string]any{"checkpoint": nil})
+			_, err := fmt.Fprintln(env.Stdout, `{"checkpoint":null}`)
+			return err
 		}
 		_, err := fmt.Fprintf(env.Stdout, "thread %q has no checkpoint: nothing to restore\n", thread)
 		return err

@@ -180,6 +180,14 @@ func TestAppendNative(t *testing.T) {
 	s.refused(http.StatusConflict, api.DuplicateID, "POST", threadPath("t", "checkpoints"), token, body(map[string]any{"expected_head": "x", "id": "one"}))
 
 	s.objectsComeLast(token, again.Head)
+	var pruned api.PrunedThread
+	s.want(http.StatusOK, "POST", threadPath("t", "prune"), token, map[string]any{"label": "l", "dry_run": true}, &pruned)
+	if !slices.Equal(pruned.Deleted, []string{"one"}) || pruned.Kept != 1 || !pruned.DryRun {
+		t.Errorf("pruned by label: %+v", pruned)
+	}
+	for _, rule := range []map[string]any{{}, {"label": ""}, {"keep_last": -1}, {"older_than_seconds": -1}} {
+		s.refused(http.StatusBadRequest, api.Invalid, "POST", threadPath("t", "prune"), token, rule)
+	}
 
 	var got api.Checkpoint
 	s.want(http.StatusOK, "GET", "/api/checkpoints/one?manifests=true", token, nil, &got)
@@ -428,6 +436,9 @@ func TestCheckpointFiles(t *testing.T) {
 		"tar.zst": func(r io.Reader) io.Reader { return must(zstd.NewReader(r))(t) },
 	} {
 		a := s.do("GET", "/api/checkpoints/"+two+"/archive?format="+format, token, nil)
+		if again := s.do("GET", "/api/checkpoints/"+two+"/archive?format="+format, token, nil); !bytes.Equal(again.body, a.body) {
+			t.Errorf("%s: two archives of one checkpoint differ", format)
+		}
 		if a.status != 200 {
 			t.Fatalf("%s: %d %.200s", format, a.status, a.body)
 		}

@@ -68,6 +68,14 @@ func TestCommands(t *testing.T) {
 	if _, err := os.Stat(archive + "2"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an archive of nothing: %v", err)
 	}
+	if got := s.want(0, "restore", "--thread", "new", "--root", s.dir, "--json").stdout; got != "{\"checkpoint\":null}\n" {
+		t.Errorf("restore of a thread without checkpoints: %q", got)
+	}
+	s.write(map[string]string{"README": "four", "zz": "late"})
+	plan := s.want(0, "restore", "--root", s.dir, "--dry-run").stdout
+	if removed, changed := strings.Index(plan, `would remove "workspace/zz"`), strings.Index(plan, `would change "workspace/README"`); removed < 0 || changed < removed {
+		t.Errorf("a dry run does not begin with what would be lost: %q", plan)
+	}
 	s.manage(first, second, third)
 	s.promote(server, third)
 	if got := s.want(0, "thread", "list", "--json").document(t); len(got["threads"].([]any)) != 2 {
