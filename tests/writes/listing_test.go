@@ -86,7 +86,7 @@ var tables = map[string]table{
 	"checkpoints": {2, "org, thread, seq", []column{{"org", orgID}, {"id", text}, {"thread", threadID}, {"seq", number}, {"parent", text}, {"label", text},
 		{"pinned", whether}, {"added", number}, {"manifest", number}}},
 	"thread_segments": {2, "thread, id", []column{{"thread", threadID}, {"id", segmentID}, {"org", orgID}, {"entries", number}, {"ref", oneID}}},
-	"large_blobs":     {2, "org, size", []column{{"org", orgID}, {"sum", oneID}, {"recipe", oneID}, {"size", number}, {"put_at", number}}},
+	"large_blobs":     {2, "org, size", []column{{"org", orgID}, {"sum", oneID}, {"recipe", oneID}, {"size", number}, {"put_at", whether}}},
 	"content_orgs":    {1, "org", []column{{"org", orgID}, {"version", number}, {"generation", number}}},
 	"content_packs": {2, "org, created_at, objects", []column{{"org", orgID}, {"id", contentID}, {"state", number}, {"in_index", contentID},
 		{"blob_key", blobKey}, {"objects", number}}},
