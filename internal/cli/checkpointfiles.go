@@ -85,10 +85,17 @@ directory that was added or removed is one line.`}
 				return err
 			}
 		}
-		if *asJSON {
-			return printJSON(env.Stdout, map[string]any{"id": args[0], "base": orNull(base), "changes": rows})
+		if !*asJSON {
+			return nil
 		}
-		return nil
+		if base == "" {
+			cp, err := remote.Get(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			base = cp.Parent
+		}
+		return printJSON(env.Stdout, map[string]any{"id": args[0], "base": orNull(base), "changes": rows})
 	}
 	return cmd
 }

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -136,6 +137,11 @@ func (c *call) diffCheckpoint(q api.DiffCheckpoint) (api.CheckpointDiff, error) 
 	var from *checkpoint.Checkpoint
 	if base := first(q.Base, to.Parent); base != "" {
 		cp, err := c.Service.Checkpoint(c.ctx, c.access, base)
+		if q.Base == "" && (err == nil && cp.Thread != to.Thread || err != nil && service.Public(err).Status() == http.StatusNotFound) {
+			return out, service.ThreadError(&checkpoint.Error{
+				Code: checkpoint.MissingCheckpoint, What: fmt.Sprintf("checkpoint %q, which came before, was deleted: name another one as base", base),
+			})
+		}
 		if err != nil {
 			return out, err
 		}

@@ -42,6 +42,9 @@ func TestCommands(t *testing.T) {
 	}
 	unnamed := s.want(0, "checkpoint", "list", "--json", "--limit", "2").document(t)["checkpoints"].([]any)[1].(map[string]any)
 	s.want(0, "checkpoint", "delete", unnamed["id"].(string))
+	if r := s.want(4, "checkpoint", "diff", third); !strings.Contains(r.stderr, "was deleted: name another one as base") {
+		t.Errorf("diff with one that was deleted: %q", r.stderr)
+	}
 
 	if got := s.want(0, "checkpoint", "list", "--json", "--label", "end").document(t); got["head"] != third || len(got["checkpoints"].([]any)) != 1 {
 		t.Errorf("list: %v", got)
@@ -52,6 +55,12 @@ func TestCommands(t *testing.T) {
 	}
 	if out := s.want(0, "checkpoint", "diff", second, "--base", first).stdout; !strings.Contains(out, "M workspace/README") || !strings.Contains(out, "A workspace/new") {
 		t.Errorf("diff: %q", out)
+	}
+	if got := s.want(0, "checkpoint", "diff", second, "--json").document(t); got["id"] != second || got["base"] != first {
+		t.Errorf("diff with the one before: %v", got)
+	}
+	if got := s.want(0, "checkpoint", "diff", first, "--json").document(t); got["base"] != nil || len(got["changes"].([]any)) != 1 {
+		t.Errorf("diff of the first: %v", got)
 	}
 	if out := s.want(0, "checkpoint", "files", second).stdout; !strings.Contains(out, "-0755         13") || !strings.Contains(out, "workspace/new/file") {
 		t.Errorf("files: %q", out)
