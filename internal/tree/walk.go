@@ -99,6 +99,37 @@ type Node struct {
 // Page reports whether the node is one page of a large directory.
 func (n Node) Page() bool { return n.page }
 
+// place is where a directory that is still to be visited lies. Those beneath one
+// directory share what is above them: a path may have half a million bytes, and is
+// made when the directory is visited.
+type place struct {
+	up   *place
+	name string // the whole path where up is nil
+}
+
+func (p *place) String() string {
+	n := -1
+	for q := p; q != nil; q = q.up {
+		n += 1 + len(q.name)
+	}
+	b := make([]byte, n)
+	for q := p; q != nil; q = q.up {
+		n -= len(q.name)
+		copy(b[n:], q.name)
+		if n > 0 {
+			n--
+			b[n] = '/'
+		}
+	}
+	return string(b)
+}
+
+// pending is a node whose path is not made yet.
+type pending struct {
+	Node
+	at *place
+}
+
 // NodeOf returns the node of a directory's entry at path.
 func NodeOf(path string, e *Entry) Node {
 	return Node{Path: path, Digest: e.Dir, Paged: e.Paged, Summary: e.Summary, depth: strings.Count(path, "/")}
@@ -110,16 +141,19 @@ func NodeOf(path string, e *Entry) Node {
 // names, those of a large one in several calls and any order; a directory is visited before
 // what lies beneath it. Only the directories for which visit calls descend are
 // walked; descend counts for entries of that call. Memory follows the width of
-// the tree, not its size.
+// the tree, not its size, and not the length of its paths.
 func Walk(ctx context.Context, src Source, nodes []Node, visit func(dir Node, entries []Entry, descend func(e *Entry)) error) error {
-	stack := slices.Clone(nodes)
-	slices.Reverse(stack)
+	stack := make([]pending, 0, len(nodes))
+	for _, n := range slices.Backward(nodes) {
+		stack = append(stack, pending{n, &place{name: n.Path}})
+	}
 	for len(stack) > 0 {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		cut := max(0, len(stack)-batch)
 		todo := slices.Clone(stack[cut:])
+		clear(stack[cut:])
 		stack = stack[:cut]
 		byDigest := make(map[Digest][]int, len(todo))
 		digests := make([]Digest, 0, len(todo))
@@ -129,10 +163,13 @@ func Walk(ctx context.Context, src Source, nodes []Node, visit func(dir Node, en
 		}
 		err := Fetch(ctx, src, digests, func(d Digest, b []byte) error {
 			for _, i := range byDigest[d] {
-				more, err := expand(todo[i], b, visit)
+				n := &todo[i]
+				n.Path = n.at.String()
+				more, err := n.expand(b, visit)
 				if err != nil {
-					return fmt.Errorf("directory %q: %w", todo[i].Path, err)
+					return fmt.Errorf("directory %q: %w", clip(n.Path), err)
 				}
+				n.Path = ""
 				stack = append(stack, more...)
 			}
 			return nil
@@ -144,14 +181,28 @@ func Walk(ctx context.Context, src Source, nodes []Node, visit func(dir Node, en
 	return nil
 }
 
+// clip shortens a path for people.
+func clip(path string) string {
+	const most = 4096
+	if len(path) <= most {
+		return path
+	}
+	return path[:most] + "..."
+}
+
 // expand decodes one object of a walk and returns the nodes that follow from it.
-func expand(n Node, b []byte, visit func(Node, []Entry, func(*Entry)) error) (more []Node, err error) {
+func (n *pending) expand(b []byte, visit func(Node, []Entry, func(*Entry)) error) (more []pending, err error) {
 	if n.Paged {
 		pages, err := DecodeIndex(b)
 		if err != nil {
 			return nil, err
 		}
-		return n.pages(pages)
+		nodes, err := n.pages(pages)
+		more = make([]pending, len(nodes))
+		for i := range nodes {
+			more[i] = pending{nodes[i], n.at}
+		}
+		return more, err
 	}
 	entries, err := DecodeDir(b)
 	if err != nil {
@@ -160,20 +211,20 @@ func expand(n Node, b []byte, visit func(Node, []Entry, func(*Entry)) error) (mo
 	if err := n.check(entries); err != nil {
 		return nil, err
 	}
-	err = visit(n, entries, func(e *Entry) {
-		child := NodeOf(n.Path+"/"+e.Name, e)
-		more = append(more, child)
+	err = visit(n.Node, entries, func(e *Entry) {
+		child := Node{Digest: e.Dir, Paged: e.Paged, Summary: e.Summary, depth: n.depth + 1}
+		more = append(more, pending{child, &place{n.at, strings.Clone(e.Name)}})
 	})
 	return more, err
 }
 
-// pages returns the nodes of the pages of n.
+// pages returns the nodes of the pages of n, without their path.
 func (n Node) pages(pages []Page) ([]Node, error) {
 	var total Summary
 	nodes := make([]Node, 0, len(pages))
 	for i, p := range pages {
 		total = total.Plus(p.Summary)
-		node := Node{Path: n.Path, Digest: p.Digest, Summary: p.Summary, first: p.First, page: true, depth: n.depth}
+		node := Node{Digest: p.Digest, Summary: p.Summary, first: p.First, page: true, depth: n.depth}
 		if i+1 < len(pages) {
 			node.next = pages[i+1].First
 		}
