@@ -15,6 +15,9 @@ import (
 // objects of the org changed meanwhile.
 const maxRetries = 16
 
+// maxText bounds in bytes what a checkpoint's row says of where it came from.
+const maxText = 1024
+
 // errBusy says that too much changed at the same time.
 var errBusy = fmt.Errorf("others change the thread at the same time: %w", meta.ErrUnavailable)
 
@@ -80,6 +83,16 @@ func (n *NewCheckpoint) check() error {
 	}
 	if len(n.Label) > meta.MaxLabel {
 		return refuse(InvalidEntry, "the label has %d bytes, at most %d are allowed", len(n.Label), meta.MaxLabel)
+	}
+	// These are in the checkpoint's row, which every list reads.
+	texts := [][2]string{{"run", n.Run}, {"reason", n.Reason}}
+	if g := n.Git; g != nil {
+		texts = append(texts, [][2]string{{"repository", g.Repo}, {"branch", g.Branch}, {"commit", g.Commit}}...)
+	}
+	for _, t := range texts {
+		if len(t[1]) > maxText {
+			return refuse(InvalidEntry, "the %s has %d bytes, at most %d are allowed", t[0], len(t[1]), maxText)
+		}
 	}
 	return nil
 }

@@ -146,12 +146,13 @@ func (a *archiver) hold(path string, at *tree.Entry) error {
 	if Deep(path, at) {
 		return &DepthError{path}
 	}
-	a.held = append(a.held, heldEntry{path, *at})
+	a.held = append(a.held, heldEntry{path, at.Clone()})
 	e := &a.held[len(a.held)-1].entry
 	if err := a.engine.resolve(a.ctx, a.org, a.of, e); err != nil {
 		return err
 	}
-	if a.bytes += min(e.Content.Size, heldBytes); len(a.held) < heldFiles && a.bytes < heldBytes {
+	a.bytes += uint64(len(path)+e.Room()) + min(e.Content.Size, heldBytes)
+	if len(a.held) < heldFiles && a.bytes < heldBytes {
 		return nil
 	}
 	return a.flush()

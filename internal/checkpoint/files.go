@@ -85,7 +85,7 @@ func (e *Engine) walk(ctx context.Context, org meta.OrgID, c *Checkpoint, beneat
 	}
 	w := walker{ctx: ctx, src: e.Source(org), fn: fn}
 	if beneath == "" {
-		return w.entries("", t.Roots, names(after))
+		return w.entries(&held[tree.Entry]{list: t.Roots}, names(after))
 	}
 	at, err := tree.Lookup(ctx, w.src, t, beneath)
 	if err != nil {
@@ -101,7 +101,8 @@ func (e *Engine) walk(ctx context.Context, org meta.OrgID, c *Checkpoint, beneat
 			return &PathError{after}
 		}
 	}
-	return w.dir(beneath+"/", at, names(rest))
+	w.path = append(w.path, beneath+"/"...)
+	return w.dir(at.Dir, at.Paged, names(rest))
 }
 
 func names(path string) []string {
@@ -113,50 +114,84 @@ func names(path string) []string {
 
 // walker walks a tree in order.
 type walker struct {
-	ctx context.Context
-	src tree.Source
-	fn  func(path string, entry *tree.Entry) error
+	ctx  context.Context
+	src  tree.Source
+	fn   func(path string, entry *tree.Entry) error
+	path []byte // of the directory where it is, with a slash at its end
+	held int    // bytes of the lists on the way there
+}
+
+// maxHeld bounds the lists that a walk keeps on its way down. The others are read
+// again on the way back.
+const maxHeld = 16 << 20
+
+// held is a list of a directory that is being walked. It is read when it is needed.
+type held[T any] struct {
+	digest tree.Digest
+	decode func([]byte) ([]T, error)
+	list   []T
+	size   int // in memory, about
+}
+
+// at returns the i-th of the list, nil behind its end.
+func (h *held[T]) at(w *walker, i int) (*T, error) {
+	if h.list == nil {
+		b, err := tree.FetchOne(w.ctx, w.src, h.digest)
+		if err != nil {
+			return nil, err
+		}
+		if h.list, err = h.decode(b); err != nil {
+			return nil, err
+		}
+		h.size = len(b) + len(h.list)*entrySize
+	}
+	if i >= len(h.list) {
+		return nil, nil
+	}
+	return &h.list[i], nil
+}
+
+// entrySize is about what an entry takes in memory beside its names and values.
+const entrySize = 256
+
+// during runs fn, which goes further down, and keeps the list if there is room.
+func (h *held[T]) during(w *walker, fn func() error) error {
+	if w.held+h.size > maxHeld {
+		h.list = nil
+		return fn()
+	}
+	w.held += h.size
+	defer func() { w.held -= h.size }()
+	return fn()
 }
 
 // dir walks what is in a directory, after some names.
-func (w *walker) dir(prefix string, at *tree.Entry, after []string) error {
-	b, err := tree.FetchOne(w.ctx, w.src, at.Dir)
-	if err != nil {
-		return err
+func (w *walker) dir(d tree.Digest, paged bool, after []string) error {
+	if !paged {
+		return w.entries(&held[tree.Entry]{digest: d, decode: tree.DecodeDir}, after)
 	}
-	if !at.Paged {
-		entries, err := tree.DecodeDir(b)
-		if err != nil {
+	pages := &held[tree.Page]{digest: d, decode: tree.DecodeIndex}
+	for i := 0; ; i++ {
+		p, err := pages.at(w, i)
+		if p == nil || err != nil {
 			return err
 		}
-		return w.entries(prefix, entries, after)
-	}
-	pages, err := tree.DecodeIndex(b)
-	if err != nil {
-		return err
-	}
-	for i, p := range pages {
-		if len(after) > 0 && i+1 < len(pages) && pages[i+1].First <= after[0] {
+		if next, _ := pages.at(w, i+1); len(after) > 0 && next != nil && next.First <= after[0] {
 			continue
 		}
-		b, err := tree.FetchOne(w.ctx, w.src, p.Digest)
-		if err != nil {
-			return err
-		}
-		entries, err := tree.DecodeDir(b)
-		if err != nil {
-			return err
-		}
-		if err := w.entries(prefix, entries, after); err != nil {
+		page := &held[tree.Entry]{digest: p.Digest, decode: tree.DecodeDir}
+		if err := pages.during(w, func() error { return w.entries(page, after) }); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
-func (w *walker) entries(prefix string, entries []tree.Entry, after []string) error {
-	for i := range entries {
-		e := &entries[i]
+func (w *walker) entries(list *held[tree.Entry], after []string) error {
+	for i := 0; ; i++ {
+		e, err := list.at(w, i)
+		if e == nil || err != nil {
+			return err
+		}
 		var within []string
 		if len(after) > 0 {
 			switch strings.Compare(e.Name, after[0]) {
@@ -168,21 +203,25 @@ func (w *walker) entries(prefix string, entries []tree.Entry, after []string) er
 				after = nil
 			}
 		}
-		path := prefix + e.Name
+		n := len(w.path)
+		w.path = append(w.path, e.Name...)
 		if len(after) == 0 {
-			if err := w.fn(path, e); errors.Is(err, tree.ErrSkip) {
+			if err := w.fn(string(w.path), e); errors.Is(err, tree.ErrSkip) {
+				w.path = w.path[:n]
 				continue
 			} else if err != nil {
 				return err
 			}
 		}
-		if e.Type == tree.Directory && e.Summary.Entries > 0 && len(path) <= MaxPath {
-			if err := w.dir(path+"/", e, within); err != nil {
+		if e.Type == tree.Directory && e.Summary.Entries > 0 && len(w.path) <= MaxPath {
+			w.path = append(w.path, '/')
+			d, paged := e.Dir, e.Paged
+			if err := list.during(w, func() error { return w.dir(d, paged, within) }); err != nil {
 				return err
 			}
 		}
+		w.path = w.path[:n]
 	}
-	return nil
 }
 
 // Lookup returns the entry at a path of a checkpoint, and a *PathError where there

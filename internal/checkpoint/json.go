@@ -117,3 +117,22 @@ func members(raw json.RawMessage) (map[string]json.RawMessage, bool) {
 	err := json.Unmarshal(raw, &m)
 	return m, err == nil && m != nil
 }
+
+// each calls fn with each element of a JSON list, one after the other: a list of
+// millions is refused by its first element. It is false where raw is no list.
+func each(raw json.RawMessage, fn func(i int, element json.RawMessage) error) (isList bool, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		return false, nil
+	}
+	for i := 0; d.More(); i++ {
+		var element json.RawMessage
+		if d.Decode(&element) != nil {
+			return false, nil
+		}
+		if err := fn(i, element); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}

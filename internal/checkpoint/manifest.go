@@ -173,12 +173,8 @@ func clip(s string) string {
 
 // readFiles checks the entries.
 func (m *manifest) readFiles(distinct map[Key]bool) error {
-	var list []json.RawMessage
-	if isNull(m.files) || json.Unmarshal(m.files, &list) != nil {
-		return refuse(InvalidEntry, "files has to be a list")
-	}
-	paths := make(map[string]bool, len(list)) // true for those that nothing may lie beneath
-	for i, raw := range list {
+	paths := make(map[string]bool) // true for those that nothing may lie beneath
+	isList, err := each(m.files, func(i int, raw json.RawMessage) error {
 		fields, ok := members(raw)
 		if !ok {
 			return refuse(InvalidEntry, "entry %d of files is no object", i)
@@ -192,9 +188,13 @@ func (m *manifest) readFiles(distinct map[Key]bool) error {
 		}
 		kind, _ := jsonString(fields["kind"])
 		paths[path] = kind != "dir"
-		if err := m.readEntry(i, kind, fields, distinct); err != nil {
-			return err
-		}
+		return m.readEntry(i, kind, fields, distinct)
+	})
+	if err != nil {
+		return err
+	}
+	if !isList {
+		return refuse(InvalidEntry, "files has to be a list")
 	}
 	if beneathFile(paths) {
 		return refuse(InvalidEntry, "files has an entry beneath one that is no directory")
@@ -271,11 +271,7 @@ func blobOf(fields map[string]json.RawMessage, space Space) (Key, uint64, bool) 
 }
 
 func (m *manifest) readArtifacts(distinct map[Key]bool) error {
-	var list []json.RawMessage
-	if isNull(m.artifacts) || json.Unmarshal(m.artifacts, &list) != nil {
-		return refuse(InvalidEntry, "artifacts has to be a list")
-	}
-	for i, raw := range list {
+	isList, err := each(m.artifacts, func(i int, raw json.RawMessage) error {
 		fields, ok := members(raw)
 		if !ok {
 			return refuse(InvalidEntry, "entry %d of artifacts is no object", i)
@@ -294,8 +290,12 @@ func (m *manifest) readArtifacts(distinct map[Key]bool) error {
 			return refuse(InvalidEntry, "entry %d of artifacts has an invalid blobKey or size", i)
 		}
 		distinct[k] = true
+		return nil
+	})
+	if err == nil && !isList {
+		err = refuse(InvalidEntry, "artifacts has to be a list")
 	}
-	return nil
+	return err
 }
 
 // validPath holds a path to the rules of the store.

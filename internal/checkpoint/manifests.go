@@ -156,7 +156,7 @@ func (v *verifier) blob(b Blob) {
 	v.learn(c.Sum, size)
 	if n := (node{kind: tree.Recipe, digest: c.Digest, content: c}); c.Chunked && !v.walked[n.role()] {
 		v.walked[n.role()] = true
-		v.fresh = append(v.fresh, freshKey{n.role(), 0})
+		v.note(n.role(), 0)
 		v.open = true
 		v.todo = append(v.todo, n)
 	}

@@ -21,6 +21,10 @@ const (
 	sizeBatch = 4096
 	// maxEntries bounds what a checkpoint may say that it holds.
 	maxEntries = 1 << 28
+	// maxWalked bounds the directories and recipes of one checkpoint that a thread does
+	// not know, each counted for every depth that it is at: a few objects that name each
+	// other many times are a tree of millions.
+	maxWalked = 1 << 20
 )
 
 // verifier finds out whether all that a root reaches may be named by a thread: is
@@ -34,11 +38,12 @@ type verifier struct {
 	received *content.Received
 	open     bool // whatever is walked may be named
 
-	walked  map[key]bool // roles of objects that were walked, or will be
-	fresh   []freshKey   // what the thread will know
-	missing map[tree.Digest]bool
-	todo    []node
-	sizes   []chunkSize // that are to be compared with what is stored
+	walked   map[key]bool // roles of objects that were walked, or will be
+	fresh    []freshKey   // what the thread will know
+	distinct int          // of fresh when it was compacted last
+	missing  map[tree.Digest]bool
+	todo     []node
+	sizes    []chunkSize // that are to be compared with what is stored
 }
 
 // chunkSize is how long a chunk is by what names it.
@@ -103,7 +108,7 @@ func (v *verifier) allowed(ctx context.Context, d tree.Digest) (bool, error) {
 // learn notes that the bytes of an object will be known.
 func (v *verifier) learn(d tree.Digest, bytes uint64) {
 	if k := bytesKey(d); v.known == nil || !v.known.has(k) {
-		v.fresh = append(v.fresh, freshKey{k, bytes})
+		v.note(k, bytes)
 	}
 }
 
@@ -117,10 +122,28 @@ func (v *verifier) push(ctx context.Context, n node) error {
 	if err != nil || !ok {
 		return err
 	}
+	if v.known != nil && len(v.walked) >= maxWalked {
+		return refuse(InvalidEntry, "the checkpoint has more than %d directories and large files that are new to the thread", maxWalked)
+	}
 	v.walked[role] = true
-	v.fresh = append(v.fresh, freshKey{role, 0})
+	v.note(role, 0)
 	v.todo = append(v.todo, n)
 	return nil
+}
+
+// note notes a key that the thread will know. Those that were noted before are
+// dropped from time to time.
+func (v *verifier) note(k key, bytes uint64) {
+	if len(v.fresh) == cap(v.fresh) && len(v.fresh) >= 2*v.distinct+1<<16 {
+		v.compact()
+		v.distinct = len(v.fresh)
+	}
+	v.fresh = append(v.fresh, freshKey{k, bytes})
+}
+
+func (v *verifier) compact() {
+	slices.SortFunc(v.fresh, func(a, b freshKey) int { return slices.Compare(a.key[:], b.key[:]) })
+	v.fresh = slices.CompactFunc(v.fresh, func(a, b freshKey) bool { return a.key == b.key })
 }
 
 // file notes the objects of a file's content.
@@ -377,8 +400,7 @@ func (v *verifier) unread(err error) error {
 // finish returns the keys that the thread will know, and how many bytes of objects
 // they stand for.
 func (v *verifier) finish() (bytes int64, list []key) {
-	slices.SortFunc(v.fresh, func(a, b freshKey) int { return slices.Compare(a.key[:], b.key[:]) })
-	v.fresh = slices.CompactFunc(v.fresh, func(a, b freshKey) bool { return a.key == b.key })
+	v.compact()
 	total := uint64(0)
 	list = make([]key, len(v.fresh))
 	for i := range v.fresh {

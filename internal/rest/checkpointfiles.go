@@ -39,8 +39,13 @@ func (c *call) fileError(err error, ids ...string) error {
 
 var entryTypes = map[tree.Type]string{tree.File: "file", tree.Directory: "directory", tree.Symlink: "symlink"}
 
-// entry turns an entry into its form in answers.
-func entry(path string, e *tree.Entry) api.Entry {
+// maxEntryPage is after how many bytes of entries a page ends.
+const maxEntryPage = 4 << 20
+
+// entry turns an entry into its form in answers. What the entry was read from is not
+// held by it.
+func entry(path string, from *tree.Entry) api.Entry {
+	e := from.Clone()
 	out := api.Entry{
 		Path: path, Type: entryTypes[e.Type], Mode: int(e.Mode), UID: int64(e.UID), GID: int64(e.GID),
 		Target: e.Target, Sparse: len(e.Holes) > 0, Mixed: e.Mixed,
@@ -61,7 +66,7 @@ func entry(path string, e *tree.Entry) api.Entry {
 		}
 	case tree.Directory:
 		out.Size = int64(min(e.Summary.Bytes, math.MaxInt64))
-		out.Deep = checkpoint.Deep(path, e)
+		out.Deep = checkpoint.Deep(path, from)
 		if e.Dir != (tree.Digest{}) {
 			out.Digest, out.Chunked = e.Dir.String(), e.Paged
 		}
@@ -99,14 +104,14 @@ func (c *call) listEntries(q api.ListEntries) (api.EntryPage, error) {
 		}
 	}
 	limit := pageSize(q.Limit, entriesDefault, entriesMax)
-	last, paths := "", 0
+	last, size := "", 0
 	err = e.Walk(c.ctx, org, &cp, q.Path, after, func(path string, at *tree.Entry) error {
-		if len(page.Entries) == limit || paths > maxPathBytes {
+		if len(page.Entries) == limit || size > maxEntryPage {
 			page.HasMore, page.NextCursor = true, afterName(entryCursor, last)
 			return checkpoint.ErrStop
 		}
 		last = path
-		paths += len(path)
+		size += len(path) + at.Room()
 		page.Entries = append(page.Entries, entry(path, at))
 		return nil
 	})
@@ -152,22 +157,23 @@ func (c *call) diffCheckpoint(q api.DiffCheckpoint) (api.CheckpointDiff, error) 
 		return out, err
 	}
 	limit := pageSize(q.Limit, entriesDefault, entriesMax)
-	last, paths := "", 0
+	last, size := "", 0
 	err = c.Service.Checkpoints.Diff(c.ctx, c.access.Org.ID, d, func(change tree.Change) error {
-		if len(out.Changes) == limit || paths > maxPathBytes {
+		if len(out.Changes) == limit || size > maxEntryPage {
 			out.HasMore, out.NextCursor = true, afterName(changeCursor, last)
 			return checkpoint.ErrStop
 		}
 		last = change.Path
-		paths += len(last)
+		for _, e := range []*tree.Entry{change.Old, change.New} {
+			if e != nil {
+				size += len(last) + e.Room()
+			}
+		}
 		out.Changes = append(out.Changes, changed(change))
 		return nil
 	})
 	return out, c.fileError(err, q.ID, out.Base)
 }
-
-// maxPathBytes is after how many bytes of paths a page of entries ends.
-const maxPathBytes = 4 << 20
 
 func changed(change tree.Change) api.CheckpointChange {
 	out := api.CheckpointChange{Path: strings.ToValidUTF8(change.Path, "\ufffd"), Change: "modified"}

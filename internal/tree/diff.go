@@ -24,8 +24,8 @@ var ErrSkip = errors.New("nothing beneath")
 // name by name and a directory before what is in it, strictly after a path, "" for
 // all. Equal directories, equal pages of large ones and what lies before the path are
 // not read. A directory whose own entry is all that differs (by its digest) is a
-// change too; fn may return ErrSkip for it. Memory follows the depth of the tree: a
-// page of each directory on the way.
+// change too; fn may return ErrSkip for it. Of the pages on the way a bounded part
+// stays in memory; the others are read again on the way back.
 func Diff(ctx context.Context, src Source, before, after *Tree, from string, fn func(Change) error) error {
 	d := &differ{ctx: ctx, src: src, fn: fn}
 	var names []string
@@ -39,7 +39,12 @@ type differ struct {
 	ctx context.Context
 	src Source
 	fn  func(Change) error
+	// held is how many bytes the pages on the way to where it is take.
+	held int
 }
+
+// maxHeld bounds the pages that a comparison keeps on its way down.
+const maxHeld = 16 << 20
 
 // side is a directory of one tree, read as far as it is needed.
 type side struct {
@@ -47,6 +52,8 @@ type side struct {
 	parts   []Node // pages that were not read yet
 	had     map[Digest]bool
 	entries []Entry
+	page    *Node  // that entries are of, nil for those of a root object
+	size    int    // of entries in memory, about
 	from    string // entries with names before it are not needed
 }
 
@@ -82,10 +89,26 @@ func (s *side) next() (*Entry, error) {
 		if s.entries, err = DecodeDir(b); err != nil {
 			return nil, err
 		}
+		s.page, s.size = &p, len(b)+256*len(s.entries)
 		if err := p.check(s.entries); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// leave is called before a comparison goes on beneath name. It returns what to call
+// afterwards.
+func (s *side) leave(name string) func() {
+	if s.page == nil {
+		return func() {}
+	}
+	if size := s.size; s.held+size <= maxHeld {
+		s.held += size
+		return func() { s.held -= size }
+	}
+	// The page is read again, from behind the name on.
+	s.parts, s.entries, s.from = append([]Node{*s.page}, s.parts...), nil, name+"\x00"
+	return func() {}
 }
 
 // parts returns the pages of n in order, or n itself.
@@ -164,29 +187,46 @@ func (d *differ) merge(prefix string, depth int, before, after *side, beyond []s
 			}
 			beyond = nil
 		}
-		if err := d.entry(prefix, depth, c, name, reported, within); err != nil {
+		beneath, err := d.entry(prefix, depth, c, name, reported)
+		if err != nil {
+			return err
+		}
+		if beneath == nil {
+			continue
+		}
+		back, again := before.leave(name), after.leave(name)
+		err = d.pair(beneath.path, beneath.old, beneath.new, within)
+		back()
+		if again(); err != nil {
 			return err
 		}
 	}
 }
 
-// entry reports one name of a directory, unless it was, and what differs beneath it.
-func (d *differ) entry(prefix string, depth int, c Change, name string, reported bool, within []string) error {
+// pair is a directory of both trees whose digests differ.
+type pair struct {
+	path     string // with a slash at its end
+	old, new Node
+}
+
+// entry reports one name of a directory, unless it was, and returns the directory in
+// which more differs, nil for none.
+func (d *differ) entry(prefix string, depth int, c Change, name string, reported bool) (*pair, error) {
 	if c.Old != nil && c.New != nil && Equal(c.Old, c.New) {
-		return nil
+		return nil, nil
 	}
 	c.Path = prefix + name
 	if !reported {
 		if err := d.fn(c); errors.Is(err, ErrSkip) {
-			return nil
+			return nil, nil
 		} else if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if c.Old == nil || c.New == nil || c.Old.Type != Directory || c.New.Type != Directory || c.Old.Dir == c.New.Dir {
-		return nil
+		return nil, nil
 	}
-	return d.pair(c.Path+"/", nodeAt(depth, c.Old), nodeAt(depth, c.New), within)
+	return &pair{c.Path + "/", nodeAt(depth, c.Old), nodeAt(depth, c.New)}, nil
 }
 
 // nodeAt returns the node of a directory's entry with no more of its path than the

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -226,6 +227,45 @@ func (e *Entry) Counts() Summary {
 		s = s.Plus(e.Summary)
 	}
 	return s
+}
+
+// Clone returns a copy of e that does not hold the object in memory that e was read
+// from.
+func (e *Entry) Clone() Entry {
+	c := *e
+	c.Name, c.Target = strings.Clone(e.Name), strings.Clone(e.Target)
+	c.Redactions = cloneRedactions(e.Redactions)
+	c.Xattrs = slices.Clone(e.Xattrs)
+	for i := range c.Xattrs {
+		x := &c.Xattrs[i]
+		x.Name, x.Value, x.Redactions = strings.Clone(x.Name), strings.Clone(x.Value), cloneRedactions(x.Redactions)
+	}
+	return c
+}
+
+func cloneRedactions(rs []Redaction) []Redaction {
+	c := slices.Clone(rs)
+	for i := range c {
+		c[i].Name = strings.Clone(c[i].Name)
+	}
+	return c
+}
+
+// Room returns about how many bytes e takes in memory.
+func (e *Entry) Room() int {
+	n := 256 + len(e.Name) + len(e.Target) + 16*len(e.Holes) + redactionRoom(e.Redactions)
+	for _, x := range e.Xattrs {
+		n += 64 + len(x.Name) + len(x.Value) + redactionRoom(x.Redactions)
+	}
+	return n
+}
+
+func redactionRoom(rs []Redaction) int {
+	n := 0
+	for _, r := range rs {
+		n += 64 + len(r.Name) + 8*len(r.Offsets)
+	}
+	return n
 }
 
 // Plus adds and stays at the largest value where a hostile summary would wrap.
