@@ -24,7 +24,7 @@ const (
 	// maxWalked bounds the directories and recipes of one checkpoint that a thread does
 	// not know, each counted for every depth that it is at: a few objects that name each
 	// other many times are a tree of millions.
-	maxWalked = 1 << 20
+	maxWalked = 1 << 19
 )
 
 // verifier finds out whether all that a root reaches may be named by a thread: is

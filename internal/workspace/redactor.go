@@ -17,6 +17,9 @@ func NewRedactor(secrets []Secret, allowShort bool) (*Redactor, error) {
 	return &Redactor{s}, err
 }
 
+// Finds reports whether text holds a secret.
+func (r *Redactor) Finds(text string) bool { return r.secrets.in(text) }
+
 // String returns text with a zero for each byte of a secret in it.
 func (r *Redactor) String(text string) string {
 	if !r.secrets.in(text) {

@@ -143,6 +143,9 @@ func newCapture(ctx context.Context, p *CaptureParams) (*capture, error) {
 	if c.redact, err = workspace.NewRedactor(p.Secrets, p.AllowShortSecrets); err != nil {
 		return nil, &Error{Code: ErrInvalid, Message: err.Error(), Err: err}
 	}
+	if err := c.checkNames(); err != nil {
+		return nil, err
+	}
 	var id string
 	if c.place, id, err = placeOf(p.Handle); err != nil {
 		return nil, err
@@ -161,6 +164,25 @@ func newCapture(ctx context.Context, p *CaptureParams) (*capture, error) {
 		}
 	}
 	return c, nil
+}
+
+// checkNames refuses what is stored as it is and holds a secret: zeros would make it
+// mean something else.
+func (c *capture) checkNames() error {
+	names := []string{c.Thread}
+	if p := c.Policy; p != nil {
+		names = append(append(append(names, p.Rules), p.Include...), p.Exclude...)
+	}
+	for _, r := range c.Roots {
+		names = append(names, r.Name)
+	}
+	for _, a := range c.Artifacts {
+		names = append(names, a.ID)
+	}
+	if slices.ContainsFunc(names, c.redact.Finds) {
+		return errorf(ErrInvalid, "the name of the thread, of a root or of an artifact, or the policy, holds the value of a secret; name it otherwise")
+	}
+	return nil
 }
 
 // checkTarget reports what no capture or restore can do without.
@@ -231,17 +253,30 @@ func scanError(err error) error {
 	return placeError(err)
 }
 
+// origin is where the files come from, without secrets: addresses of repositories may
+// have credentials in them.
+func (c *capture) origin() *Git {
+	if c.Git == nil {
+		return nil
+	}
+	return &Git{Repo: c.redact.String(c.Git.Repo), Branch: c.redact.String(c.Git.Branch), Commit: c.redact.String(c.Git.Commit)}
+}
+
 // append makes what was read the head.
 func (c *capture) append(ctx context.Context, result *scanned) (*Appended, error) {
 	a := Append{
 		Checkpoint: Checkpoint{
 			ID: newID(), Thread: c.Thread, Label: c.redact.String(c.Label), Run: c.redact.String(c.Run), Root: result.Root,
-			Artifacts: c.Artifacts, Git: c.Git,
+			Git: c.origin(),
 		},
 		ExpectedHead: c.expected, AnyHead: c.AnyHead, Writer: c.Writer, Upload: c.upload, Key: rand.Text(), Always: c.Always,
 	}
 	for _, root := range result.Tree.Roots {
 		a.Checkpoint.Stats = a.Checkpoint.Stats.plus(Stats(root.Summary))
+	}
+	for _, artifact := range c.Artifacts {
+		artifact.Name, artifact.MimeType = c.redact.String(artifact.Name), c.redact.String(artifact.MimeType)
+		a.Checkpoint.Artifacts = append(a.Checkpoint.Artifacts, artifact)
 	}
 	for _, message := range c.Conversation {
 		clean, err := c.redact.JSON(message)

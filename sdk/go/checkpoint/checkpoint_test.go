@@ -450,7 +450,11 @@ func TestSecretsAreNowhere(t *testing.T) {
 	write(t, a, map[string]string{".npmrc": "token=" + secret + "\n"})
 	p := w.capture(a)
 	p.Secrets = []Secret{{Name: "NPM_TOKEN", Value: secret}}
-	p.Label = "with " + secret
+	p.Label, p.Run = "with "+secret, "run "+secret
+	p.Git = &Git{Repo: "https://x:" + secret + "@host/r.git", Branch: "b-" + secret, Commit: secret}
+	p.Artifacts = []Artifact{{
+		ID: "a", Name: secret + ".txt", MimeType: "text/" + secret, BlobKey: "sandbox-artifacts/sha256/" + strings.Repeat("0", 64), CreatedAt: time.Now(),
+	}}
 	quoted, _ := json.Marshal(map[string]any{"text": "it is " + secret, secret: 1})
 	p.Conversation = []json.RawMessage{quoted}
 	c := mustCapture(t, p)
@@ -462,7 +466,10 @@ func TestSecretsAreNowhere(t *testing.T) {
 	if err := json.Unmarshal(whole.Conversation[0], &message); err != nil {
 		t.Fatal(err)
 	}
-	all := whole.Label + string(whole.Conversation[0])
+	all := whole.Label + whole.Run + whole.Git.Repo + whole.Git.Branch + whole.Git.Commit + whole.Artifacts[0].Name + whole.Artifacts[0].MimeType + string(whole.Conversation[0])
+	if p.Git.Commit != secret || p.Artifacts[0].Name != secret+".txt" {
+		t.Error("what was given was changed")
+	}
 	for k, v := range message {
 		all += k
 		if s, ok := v.(string); ok {
@@ -472,6 +479,21 @@ func TestSecretsAreNowhere(t *testing.T) {
 	w.objects.Each(func(_ Digest, b []byte) { all += string(b) })
 	if strings.Contains(all, secret) || strings.Contains(all, `tok\"en`) {
 		t.Error("the secret is stored")
+	}
+	for what, change := range map[string]func(*CaptureParams){
+		"a root":         func(p *CaptureParams) { p.Roots[0].Name = "r" + secret },
+		"a thread":       func(p *CaptureParams) { p.Thread = secret },
+		"an artifact":    func(p *CaptureParams) { p.Artifacts = []Artifact{{ID: secret}} },
+		"a rule":         func(p *CaptureParams) { p.Policy = &Policy{Base: "rules", Rules: secret} },
+		"a path":         func(p *CaptureParams) { p.Policy = &Policy{Base: "default", Exclude: []string{secret}} },
+		"a path to take": func(p *CaptureParams) { p.Policy = &Policy{Base: "default", Include: []string{"a/" + secret}} },
+	} {
+		bad := p
+		bad.Roots = append([]Root{}, p.Roots...)
+		change(&bad)
+		if _, err := Capture(t.Context(), bad); !errors.Is(err, ErrInvalid) || strings.Contains(err.Error(), secret) {
+			t.Errorf("a secret in the name of %s: %v", what, err)
+		}
 	}
 	b := t.TempDir()
 	r := w.restore(b)
