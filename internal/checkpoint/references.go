@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
 )
 
 // Reference is a key with the number of checkpoints that name it.
@@ -19,11 +20,17 @@ type Reference struct {
 // manifest's keys; it holds no more than it returns.
 func (e *Engine) References(ctx context.Context, org meta.OrgID, thread string, after *Key, limit int) ([]Reference, error) {
 	page := references{limit: limit}
+	var read tree.Digest // whose keys are in whole: manifests in a row often name the same
+	var whole []Key
 	err := e.eachManifest(ctx, org, thread, func(c *Checkpoint) error {
-		list, err := e.readKeys(ctx, org, c)
-		if err != nil {
-			return err
+		if d := c.Keys.content().Digest; d != read {
+			var err error
+			if whole, err = e.readKeys(ctx, org, c); err != nil {
+				return err
+			}
+			read = d
 		}
+		list := whole
 		if after != nil {
 			at, found := slices.BinarySearchFunc(list, *after, Key.compare)
 			if found {
