@@ -2,13 +2,16 @@ package checkpoint
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -36,6 +39,7 @@ type races struct {
 	*testing.T
 	nodes   []*world.World
 	remotes []*checkpoint.Remote
+	urls    []string
 	pool    []string // contents that files have
 	stop    atomic.Bool
 	counts  [racers]atomic.Int64 // what was done
@@ -56,11 +60,12 @@ const (
 	prunes
 	drops
 	reads
+	lists     // of files, with a large blob
 	abandoned // uploads
 	racers
 )
 
-var racerNames = [racers]string{"appends", "forks", "deletions", "prunes", "threads deleted", "reads", "uploads abandoned"}
+var racerNames = [racers]string{"appends", "forks", "deletions", "prunes", "threads deleted", "reads", "lists", "uploads abandoned"}
 
 func newRaces(t *testing.T, database string, blobs blob.Store, servers int) *races {
 	t.Helper()
@@ -89,6 +94,7 @@ func newRaces(t *testing.T, database string, blobs blob.Store, servers int) *rac
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.urls = append(r.urls, server.URL)
 		remote := checkpoint.NewRemote(client)
 		t.Cleanup(remote.Close)
 		r.remotes = append(r.remotes, remote)
@@ -215,6 +221,62 @@ func (r *races) append(ctx context.Context, remote *checkpoint.Remote, rng *rand
 		return nil
 	}
 	return errors.New("an append was refused two hundred times")
+}
+
+// list puts a blob of several chunks, which others put too, appends a list with it, and
+// reads it again.
+func (r *races) list(ctx context.Context, remote *checkpoint.Remote, rng *rand.Rand) error {
+	text := noise(uint64(1000+rng.IntN(2)), 2_200_000)
+	key := fmt.Sprintf("sandbox-files/sha256/%x", sha256.Sum256([]byte(text)))
+	r.mu.Lock()
+	r.names++
+	thread := fmt.Sprint("list", r.names)
+	r.mu.Unlock()
+	server := r.urls[rng.IntN(len(r.urls))]
+	token, err := r.nodes[0].Token("*")
+	if err != nil {
+		return err
+	}
+	do := func(method, path, body string) (int, string, error) {
+		req, err := http.NewRequestWithContext(ctx, method, server+path, strings.NewReader(body))
+		if err != nil {
+			return 0, "", err
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return 0, "", err
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		return resp.StatusCode, string(b), err
+	}
+	id := ""
+	for try := 0; id == ""; try++ {
+		status, answer, err := do(http.MethodPut, "/api/blobs/"+key+"?thread="+thread, text)
+		if err != nil || status >= 300 && status != http.StatusServiceUnavailable || try == 100 {
+			return fmt.Errorf("put of a blob: %d %.200s: %w", status, answer, err)
+		}
+		done, err := remote.Append(ctx, checkpoint.Append{AnyHead: true, Checkpoint: checkpoint.Checkpoint{
+			Thread: thread, Files: []checkpoint.File{{Path: "f", Kind: "file", BlobKey: key, Size: int64(len(text))}},
+		}})
+		switch {
+		case errors.Is(err, checkpoint.ErrMissingBlob), errors.Is(err, checkpoint.ErrUnavailable):
+			r.refused.Add(1)
+		case err != nil:
+			return fmt.Errorf("append of a list: %w", err)
+		default:
+			id = done.Checkpoint.ID
+		}
+	}
+	time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+	status, answer, err := do(http.MethodGet, "/api/checkpoints/"+id+"/files/f", "")
+	if err != nil || status != http.StatusOK || answer != text {
+		return fmt.Errorf("file of list %s: %d, %d bytes: %w", id, status, len(answer), err)
+	}
+	_, err = remote.DeleteThread(ctx, thread)
+	r.counts[lists].Add(1)
+	return err
 }
 
 // fork begins a thread from a checkpoint that another client may be deleting.
@@ -376,7 +438,9 @@ func (r *races) run(d time.Duration, seed uint64) {
 	for i := range 6 {
 		remote := r.remotes[i%len(r.remotes)]
 		loop(i, func(rng *rand.Rand) error {
-			switch n := rng.IntN(20); {
+			switch n := rng.IntN(21); {
+			case n == 20:
+				return r.list(ctx, remote, rng)
 			case n < 8:
 				return r.append(ctx, remote, rng)
 			case n < 11:
