@@ -222,8 +222,14 @@ func (c *Checkpoint) row() (*meta.Checkpoint, error) {
 
 // Checkpoint returns a checkpoint of an org, or the code MissingCheckpoint.
 func (e *Engine) Checkpoint(ctx context.Context, org meta.OrgID, id string) (Checkpoint, error) {
+	return e.CheckpointIn(ctx, org, id, func(string) bool { return true })
+}
+
+// CheckpointIn is Checkpoint for a caller who may see some threads. One of another
+// thread is missing before anything is read out of it, which would take time.
+func (e *Engine) CheckpointIn(ctx context.Context, org meta.OrgID, id string, covers func(thread string) bool) (Checkpoint, error) {
 	row, err := e.cfg.Meta.Checkpoint(ctx, org, id)
-	if errors.Is(err, meta.ErrNotFound) {
+	if errors.Is(err, meta.ErrNotFound) || err == nil && !covers(row.Thread) {
 		return Checkpoint{}, &Error{Code: MissingCheckpoint}
 	}
 	if err != nil {

@@ -70,16 +70,12 @@ func (a *Access) Caller(route string) checkpoint.Caller {
 // Checkpoint returns a checkpoint of a thread that the token covers. Foreign and
 // absent ones are refused alike.
 func (s *Service) Checkpoint(ctx context.Context, a *Access, id string) (checkpoint.Checkpoint, error) {
-	missing := Refuse(Code(checkpoint.MissingCheckpoint), "checkpoint not found")
 	if checkpoint.CheckID(id) != nil {
-		return checkpoint.Checkpoint{}, missing
+		return checkpoint.Checkpoint{}, Refuse(Code(checkpoint.MissingCheckpoint), "checkpoint not found")
 	}
-	c, err := s.Checkpoints.Checkpoint(ctx, a.Org.ID, id)
+	c, err := s.Checkpoints.CheckpointIn(ctx, a.Org.ID, id, a.Principal.CoversThread)
 	if err != nil {
 		return c, ThreadError(err)
-	}
-	if !a.Principal.CoversThread(c.Thread) {
-		return checkpoint.Checkpoint{}, missing
 	}
 	a.Thread = c.Thread
 	return c, s.checkFloor(ctx, a, c.Thread)
