@@ -18,6 +18,7 @@ import (
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/meta/sqlstore"
 	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/internal/tree/treetest"
 )
 
 // world is an engine with one org, whose clock tests move.
@@ -55,72 +56,7 @@ func (w *world) caller() Caller { return Caller{Org: w.org, Subject: "tester", R
 type files map[string]string
 
 // objects makes a tree of files under the root "w".
-func (f files) objects(tb testing.TB) (tree.Digest, []tree.Object) {
-	tb.Helper()
-	var out []tree.Object
-	emit := func(o tree.Object) error {
-		o.Bytes = bytes.Clone(o.Bytes)
-		out = append(out, o)
-		return nil
-	}
-	var dir func(prefix string) tree.Entry
-	dir = func(prefix string) tree.Entry {
-		names := map[string]bool{}
-		for path := range f {
-			if rest, ok := strings.CutPrefix(path, prefix); ok {
-				name, _, _ := strings.Cut(rest, "/")
-				names[name] = true
-			}
-		}
-		b := tree.Builder{Emit: emit}
-		sorted := make([]string, 0, len(names))
-		for name := range names {
-			sorted = append(sorted, name)
-		}
-		slices.Sort(sorted)
-		for _, name := range sorted {
-			text, ok := f[prefix+name]
-			e := tree.Entry{Name: name, Type: tree.File, Mode: 0o644}
-			if !ok {
-				e = dir(prefix + name + "/")
-				e.Name = name
-			} else if text != "" {
-				o, err := newDocument([]byte(text))
-				if err != nil {
-					tb.Fatal(err)
-				}
-				e.Content = o.content()
-				for _, part := range o.parts {
-					_ = emit(tree.Object{Kind: tree.Chunk, Digest: part.Digest, Bytes: []byte(text[:part.Length])})
-					text = text[part.Length:]
-				}
-				if o.Chunked {
-					recipe, err := tree.EncodeRecipe(o.parts)
-					if err != nil {
-						tb.Fatal(err)
-					}
-					_ = emit(tree.Object{Kind: tree.Recipe, Digest: tree.Sum(recipe), Bytes: recipe})
-				}
-			}
-			if err := b.Add(&e); err != nil {
-				tb.Fatal(err)
-			}
-		}
-		d, paged, sum, err := b.Finish()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return tree.Entry{Type: tree.Directory, Mode: 0o755, Dir: d, Paged: paged, Summary: sum}
-	}
-	top := dir("")
-	top.Name = "w"
-	root, err := tree.EncodeRoot(&tree.Tree{Roots: []tree.Entry{top}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	_ = emit(tree.Object{Kind: tree.Root, Digest: tree.Sum(root), Bytes: root})
-	return tree.Sum(root), out
-}
+func (f files) objects() (tree.Digest, []tree.Object) { return treetest.Workspace(f) }
 
 // send sends what a thread misses of objects, as a client does, and returns the
 // upload and how much that was.
@@ -151,7 +87,7 @@ func (w *world) send(thread string, objects []tree.Object) (upload string, sent 
 // capture appends files onto the head of a thread.
 func (w *world) capture(thread string, f files) (Appended, int) {
 	w.Helper()
-	root, objects := f.objects(w)
+	root, objects := f.objects()
 	for {
 		upload, sent := w.send(thread, objects)
 		done, err := w.Append(w.ctx, w.caller(), NewCheckpoint{Thread: thread, Root: root, Upload: upload, Expected: Head{Any: true}, Always: true})
@@ -258,7 +194,7 @@ func TestForgottenIsMissing(t *testing.T) {
 	old := files{"a": "only the first has this", "b": "both have this"}
 	first, _ := w.capture("t", old)
 	w.capture("t", files{"b": "both have this"})
-	root, objects := old.objects(t)
+	root, objects := old.objects()
 	w.now = w.now.Add(2 * time.Hour) // the uploads end
 	if _, err := w.Delete(w.ctx, w.caller(), "t", first.Checkpoint.ID, nil, nil); err != nil {
 		t.Fatal(err)
@@ -473,7 +409,7 @@ func TestFullThreadsGoOn(t *testing.T) {
 		return string(b)
 	}
 	add := func(n uint64) error {
-		root, objects := files{"f": text(n)}.objects(t)
+		root, objects := files{"f": text(n)}.objects()
 		var stream []byte
 		for i := range objects {
 			stream = frame.Append(stream, objects[i])
@@ -525,7 +461,7 @@ func (w *world) setQuota(q meta.OrgQuota) {
 // TestRootsThatNobodyMakes appends roots whose objects say what is not so.
 func TestRootsThatNobodyMakes(t *testing.T) {
 	w := newWorld(t)
-	_, objects := files{"d/a": "alpha", "b": "beta"}.objects(t)
+	_, objects := files{"d/a": "alpha", "b": "beta"}.objects()
 	var dir tree.Object
 	for _, o := range objects {
 		if o.Kind == tree.Dir {

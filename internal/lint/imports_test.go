@@ -57,6 +57,7 @@ var layers = map[string][]string{
 	"internal/merge":             {"internal/task", "internal/gitcmd", "internal/graph", "internal/odb", "internal/git/object"},
 	"internal/patch":             {"internal/task", "internal/gitcmd", "internal/odb", "internal/git/object"},
 	"internal/repo":              {"internal/secret", "internal/signature", "internal/blame", "internal/patch", "internal/events", "internal/gitcmd", "internal/grep", "internal/task", "internal/merge", "internal/lru", "internal/graph", "internal/odb", "internal/blob", "internal/meta", "internal/policy", "internal/git/object", "internal/git/notetree", "internal/git/pack", "internal/git/refname", "internal/git/wire"},
+	"internal/tree/treetest":     {"internal/chunk", "internal/tree"},
 	"internal/repo/repotest":     {"internal/graph", "internal/odb", "internal/blob", "internal/blob/mem", "internal/meta", "internal/meta/sqlstore", "internal/git/object", "internal/git/pack"},
 	"internal/checkpoint":        {"internal/content", "internal/chunk", "internal/frame", "internal/lru", "internal/meta", "internal/tree"},
 	"internal/upstream":          {"internal/events", "internal/repo", "internal/meta", "internal/policy", "internal/secret", "internal/netguard", "internal/git/object", "internal/git/pktline", "internal/git/refname"},

@@ -20,6 +20,7 @@ import (
 	"github.com/cairnstate/cairn/internal/auth"
 	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/internal/tree/treetest"
 )
 
 // threadToken mints a token for a thread.
@@ -49,59 +50,8 @@ func newWorkspace(tb testing.TB, files map[string]string) *workspace {
 
 // makeWorkspace is newWorkspace without a test.
 func makeWorkspace(files map[string]string) *workspace {
-	w := new(workspace)
-	emit := func(o tree.Object) error {
-		o.Bytes = bytes.Clone(o.Bytes)
-		w.objects = append(w.objects, o)
-		return nil
-	}
-	var dir func(prefix string) tree.Entry
-	dir = func(prefix string) tree.Entry {
-		names := map[string]bool{}
-		for path := range files {
-			if rest, ok := strings.CutPrefix(path, prefix); ok {
-				name, _, _ := strings.Cut(rest, "/")
-				names[name] = true
-			}
-		}
-		b := tree.Builder{Emit: emit}
-		sorted := make([]string, 0, len(names))
-		for name := range names {
-			sorted = append(sorted, name)
-		}
-		slices.Sort(sorted)
-		for _, name := range sorted {
-			e := tree.Entry{Name: name, Type: tree.File, Mode: 0o644}
-			if text, ok := files[prefix+name]; ok {
-				e.Content = tree.Content{Size: uint64(len(text))}
-				if text != "" {
-					e.Content.Digest = tree.Sum([]byte(text))
-					e.Content.Sum = e.Content.Digest
-					_ = emit(tree.Object{Kind: tree.Chunk, Digest: e.Content.Digest, Bytes: []byte(text)})
-				}
-			} else {
-				e = dir(prefix + name + "/")
-				e.Name = name
-			}
-			if err := b.Add(&e); err != nil {
-				panic(err)
-			}
-		}
-		d, paged, sum, err := b.Finish()
-		if err != nil {
-			panic(err)
-		}
-		return tree.Entry{Type: tree.Directory, Mode: 0o755, Dir: d, Paged: paged, Summary: sum}
-	}
-	top := dir("")
-	top.Name = "w"
-	data, err := tree.EncodeRoot(&tree.Tree{Roots: []tree.Entry{top}})
-	if err != nil {
-		panic(err)
-	}
-	w.root = tree.Sum(data)
-	_ = emit(tree.Object{Kind: tree.Root, Digest: w.root, Bytes: data})
-	return w
+	root, objects := treetest.Workspace(files)
+	return &workspace{root: root, objects: objects}
 }
 
 // stream is the frames of all objects.
