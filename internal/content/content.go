@@ -56,7 +56,7 @@ type Config struct {
 	// Begin registers an operation of the process, as repo.Engine does: what it
 	// reads stays until it is done. nil asks for nothing.
 	Begin func(ctx context.Context) (context.Context, func(), error)
-	// CacheBytes bounds the memory for index blocks and small objects; 0 means
+	// CacheBytes bounds the memory for index blocks, groups and small objects; 0 means
 	// DefaultCacheBytes.
 	CacheBytes int64
 	// InlineLimit is the size in bytes up to which a pack is a row of meta; 0 means
@@ -77,6 +77,7 @@ type Store struct {
 	tables  *lru.Cache[meta.ContentID, *table]
 	views   *lru.Cache[meta.OrgID, *view]
 	objects *lru.Cache[objectKey, []byte]
+	groups  *lru.Cache[groupKey, []byte] // decoded
 	flights singleflight.Group
 	workers int
 	figures figures
@@ -119,7 +120,8 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		cfg:      cfg,
-		blocks:   lru.New[blockKey, []byte](cfg.CacheBytes / 2),
+		blocks:   lru.New[blockKey, []byte](cfg.CacheBytes / 8 * 3),
+		groups:   lru.New[groupKey, []byte](cfg.CacheBytes / 8),
 		tables:   lru.New[meta.ContentID, *table](cfg.CacheBytes / 8),
 		views:    lru.New[meta.OrgID, *view](cfg.CacheBytes / 8),
 		objects:  lru.New[objectKey, []byte](cfg.CacheBytes / 4),

@@ -2,7 +2,6 @@ package content
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
 )
@@ -26,7 +26,7 @@ func (s *Store) contents(ctx context.Context, row *meta.ContentPack) ([]found, e
 		list = append(list, found{r.digest, location{place: r.place, id: row.ID, state: row.State, inline: t.inline}})
 		return nil
 	})
-	slices.SortFunc(list, func(a, b found) int { return cmp.Compare(a.offset, b.offset) })
+	slices.SortFunc(list, compareFound)
 	return list, err
 }
 
@@ -55,15 +55,14 @@ func (s *Store) recover(ctx context.Context, row *meta.ContentPack) ([]found, er
 	if inline != nil {
 		r = bytes.NewReader(inline)
 	}
-	c := codecs.Get().(*codec)
-	defer codecs.Put(c)
 	var list []found
-	var b []byte
+	var b, plain []byte
+	seen := make(map[tree.Digest]bool) // what a group has in vain may be there twice
 	for at := int64(packHeader); at < min(size, row.TableAt); {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		e, n, err := entryAt(r, at, size, &b)
+		g, n, err := groupAt(r, at, size, &b)
 		if err != nil && !corrupt(err) {
 			return nil, fmt.Errorf("read pack %s: %w", row.ID, err)
 		}
@@ -71,99 +70,147 @@ func (s *Store) recover(ctx context.Context, row *meta.ContentPack) ([]found, er
 			break
 		}
 		at += n
-		if c.plain, err = c.decompress(c.plain[:0], &e); err != nil {
+		if plain, err = frame.Decompress(plain[:0], g.Encoding, g.Bytes, g.Length); err != nil {
 			continue
 		}
-		list = append(list, found{tree.Sum(c.plain), location{id: row.ID, state: row.State, inline: inline, place: place{
-			offset: uint32(at - int64(len(e.bytes))), length: uint32(len(e.bytes)), raw: uint32(e.raw), kind: e.kind, enc: e.enc,
-		}}})
+		p := place{offset: uint32(at - int64(len(g.Bytes))), length: uint32(len(g.Bytes)), total: uint32(g.Length), enc: g.Encoding}
+		for i := range g.Members {
+			p.raw, p.kind = uint32(g.Members[i].Length), g.Members[i].Kind
+			if d := tree.Sum(plain[p.at : p.at+p.raw]); !seen[d] {
+				seen[d] = true
+				list = append(list, found{d, location{place: p, id: row.ID, state: row.State, inline: inline}})
+			}
+			p.at += p.raw
+		}
 	}
 	return list, nil
 }
 
-// entryAt reads the entry that begins at a place of a pack, and says how long it
+// groupAt reads the group that begins at a place of a pack, and says how long it
 // is. b is used again.
-func entryAt(r io.ReaderAt, at, size int64, b *[]byte) (e encoded, n int64, err error) {
-	var head [entryHeader]byte
-	some := head[:min(entryHeader, size-at)]
-	if _, err := r.ReadAt(some, at); err != nil && !errors.Is(err, io.EOF) {
-		return e, 0, err
+func groupAt(r io.ReaderAt, at, size int64, b *[]byte) (g frame.Group, n int64, err error) {
+	*b = slices.Grow((*b)[:0], groupHeader)[:min(groupHeader, size-at)]
+	if _, err := r.ReadAt(*b, at); err != nil && !errors.Is(err, io.EOF) {
+		return g, 0, err
 	}
-	e, length, begins, err := parseEntry(some)
+	g, stored, begins, err := parseGroup(*b)
 	if err != nil {
-		return e, 0, err
+		return g, 0, err
 	}
-	if n = int64(begins + length); n > size-at {
-		return e, 0, damaged("an object that does not end")
+	if n = int64(begins + stored); n > size-at {
+		return g, 0, damaged("a group that does not end")
 	}
-	*b = slices.Grow((*b)[:0], length)[:length]
+	*b = slices.Grow((*b)[:0], stored)[:stored]
 	if _, err := r.ReadAt(*b, at+int64(begins)); err != nil && !errors.Is(err, io.EOF) {
-		return e, 0, err
+		return g, 0, err
 	}
-	e.bytes = *b
-	return e, n, nil
+	g.Bytes = *b
+	return g, n, nil
 }
 
-// copyObjects puts objects of one pack into others, as they are stored, in the
-// order in which they lie. Each is checked first; those that are not whole are
-// returned.
+// copyObjects puts objects of one pack into others, in the order in which they lie;
+// a nil packer only looks at them. Each is checked first; those that are not whole
+// are returned.
 func (s *Store) copyObjects(ctx context.Context, to *packer, objects []found) (broken []found, err error) {
-	objects = slices.Clone(objects)
-	for _, sp := range spans(objects) {
+	c := copier{to: to}
+	if to != nil {
+		c.grouper.Give = func(g *frame.Group) error { return to.add(ctx, g) }
+	}
+	for _, sp := range spans(slices.Clone(objects)) {
 		held := buffers.Get().(*[]byte)
 		b, err := s.readRange(ctx, &sp, held)
-		if err != nil && !corrupt(err) {
-			buffers.Put(held)
-			return broken, err
+		switch {
+		case err == nil:
+			err = c.span(ctx, &sp, b)
+		case corrupt(err):
+			c.broken, err = append(c.broken, sp.objects...), nil
 		}
-		if err != nil {
-			broken = append(broken, sp.objects...)
-			buffers.Put(held)
-			continue
-		}
-		bad, err := s.copySpan(ctx, to, &sp, b)
 		buffers.Put(held)
-		if broken = append(broken, bad...); err != nil {
-			return broken, err
+		if err != nil {
+			return c.broken, err
 		}
 	}
-	return broken, nil
+	return c.broken, c.grouper.Close()
 }
 
-func (s *Store) copySpan(ctx context.Context, to *packer, sp *span, b []byte) (broken []found, err error) {
-	c := codecs.Get().(*codec)
-	defer codecs.Put(c)
-	for i := range sp.objects {
-		p := &sp.objects[i]
-		at := int64(p.offset) - sp.from
-		e := encoded{digest: p.digest, kind: p.kind, enc: p.enc, raw: int(p.raw), bytes: b[at : at+int64(p.length)]}
-		if err := c.verify(&e); err != nil {
-			broken = append(broken, *p)
-			continue
-		}
-		if to == nil {
-			continue
-		}
-		if err := to.add(ctx, &e); err != nil {
-			return broken, err
-		}
-	}
-	return broken, context.Cause(ctx)
+// copier copies objects.
+type copier struct {
+	to      *packer
+	grouper frame.Grouper // of those that are taken out of their groups
+	plain   []byte
+	broken  []found
 }
 
-// verify checks that an object is what its digest names.
-func (c *codec) verify(e *encoded) error {
-	var err error
-	if c.plain, err = c.decompress(c.plain[:0], e); err != nil {
-		return err
+func (c *copier) span(ctx context.Context, sp *span, b []byte) error {
+	for group := range groupsOf(sp.objects) {
+		from := int64(group[0].offset) - sp.from
+		if err := c.group(ctx, group, b[from:from+int64(group[0].length)]); err != nil {
+			return err
+		}
 	}
-	if tree.Sum(c.plain) != e.digest {
-		return &tree.CorruptError{Digest: e.digest}
+	return context.Cause(ctx)
+}
+
+// group copies objects of one group, which is stored in b.
+func (c *copier) group(ctx context.Context, objects []found, b []byte) (err error) {
+	p := &objects[0].place
+	if c.plain, err = frame.Decompress(c.plain[:0], p.enc, b, int(p.total)); err != nil {
+		c.broken = append(c.broken, objects...)
+		return nil
 	}
-	if cap(c.plain) > spanBytes {
-		c.plain = nil
+	whole := make([]found, 0, len(objects))
+	wanted := 0
+	for i := range objects {
+		f := &objects[i]
+		if tree.Sum(c.plain[f.at:f.at+f.raw]) != f.digest {
+			c.broken = append(c.broken, *f)
+			continue
+		}
+		whole, wanted = append(whole, *f), wanted+int(f.raw)
+	}
+	if c.to == nil {
+		return nil
+	}
+	if g := asStored(whole, b); g != nil && keeps(p.enc, len(b), int(p.total), wanted) {
+		return c.to.add(ctx, g)
+	}
+	for i := range whole {
+		f := &whole[i]
+		if err := c.grouper.Add(tree.Object{Kind: f.kind, Digest: f.digest, Bytes: c.plain[f.at : f.at+f.raw]}); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// asStored returns the group of objects that is stored in b, in which what lies
+// between them has no digest; nil where they overlap.
+func asStored(objects []found, b []byte) *frame.Group {
+	if len(objects) == 0 {
+		return nil
+	}
+	p := &objects[0].place
+	g := &frame.Group{Encoding: p.enc, Length: int(p.total), Bytes: b}
+	at := uint32(0)
+	hole := func(to uint32) {
+		if to > at {
+			g.Members = append(g.Members, frame.Member{Kind: tree.Chunk, Length: int(to - at)})
+		}
+	}
+	for i := range objects {
+		f := &objects[i]
+		if f.at < at {
+			return nil
+		}
+		hole(f.at)
+		g.Members = append(g.Members, frame.Member{Digest: f.digest, Kind: f.kind, Length: int(f.raw)})
+		at = f.at + f.raw
+	}
+	hole(p.total)
+	if len(g.Members) > frame.MaxObjects {
+		return nil
+	}
+	return g
 }
 
 // replace applies a Change that puts the packs of p in the place of others. It is

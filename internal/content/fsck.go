@@ -135,7 +135,7 @@ func (c *fsck) pack(ctx context.Context, row *meta.ContentPack) error {
 	for _, f := range x.whole {
 		here := false
 		err := c.view.find(ctx, f.digest, func(l *location) bool {
-			here = l.id == row.ID && l.place.offset == f.offset && l.place.length == f.length
+			here = l.id == row.ID && l.place.lies(&f.place)
 			return !here
 		})
 		if err != nil {

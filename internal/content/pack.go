@@ -2,22 +2,16 @@ package content
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
-	"slices"
-	"sync"
 
-	"github.com/klauspost/compress/zstd"
-
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-// A pack is a header, objects, a table of them, and a trailer.
+// A pack is a header, groups of objects, a table of the objects, and a trailer.
 const (
-	packMagic   = "CPK1"
+	packMagic   = "CPK2"
 	packHeader  = 8  // magic, flags, three zeros
 	packTrailer = 16 // where the table begins, CRC-32C of that, magic
-	entryHeader = 2 + 2*binary.MaxVarintLen32
 
 	packTarget  = 64 << 20 // bytes after which a pack is full
 	packObjects = 1 << 17  // objects after which it is
@@ -44,121 +38,77 @@ func parseTrailer(b []byte, size int64) (int64, error) {
 	return int64(at), nil
 }
 
-// appendEntry appends an object as it is stored: its header, then its bytes.
-func appendEntry(b []byte, e *encoded) []byte {
-	b = append(b, byte(e.kind), byte(e.enc))
-	b = binary.AppendUvarint(b, uint64(e.raw))
-	b = binary.AppendUvarint(b, uint64(len(e.bytes)))
-	return append(b, e.bytes...)
+// appendGroup appends a group as it is stored: the encoding, the number of its
+// objects, the kind and length of each, the length of what follows, and that. The
+// digests are in the table, and in the bytes.
+func appendGroup(b []byte, g *frame.Group) []byte {
+	b = append(b, g.Encoding)
+	b = binary.AppendUvarint(b, uint64(len(g.Members)))
+	for i := range g.Members {
+		b = append(b, byte(g.Members[i].Kind))
+		b = binary.AppendUvarint(b, uint64(g.Members[i].Length))
+	}
+	b = binary.AppendUvarint(b, uint64(len(g.Bytes)))
+	return append(b, g.Bytes...)
 }
 
-// parseEntry reads the header of an object and returns how many bytes the object
-// is stored in, and where they begin.
-func parseEntry(b []byte) (e encoded, length, begins int, err error) {
-	if len(b) < 2 || encoding(b[1]) > encZstd || b[0] < byte(tree.Chunk) || b[0] > byte(tree.Root) {
-		return e, 0, 0, damaged("an object without a header")
-	}
-	e.kind, e.enc = tree.Kind(b[0]), encoding(b[1])
-	raw, n := binary.Uvarint(b[2:])
-	if n <= 0 || raw > tree.MaxList {
-		return e, 0, 0, damaged("an object with a wrong length")
-	}
-	stored, m := binary.Uvarint(b[2+n:])
-	if m <= 0 || stored > 2*tree.MaxList || e.enc == encRaw && raw != stored {
-		return e, 0, 0, damaged("an object with a wrong length")
-	}
-	e.raw = int(raw)
-	return e, int(stored), 2 + n + m, nil
-}
+// groupHeader is up to how long what comes before the bytes of a group is.
+const groupHeader = 1 + 2*binary.MaxVarintLen32 + frame.MaxObjects*(1+binary.MaxVarintLen32)
 
-// encoded is an object as it is stored.
-type encoded struct {
-	digest tree.Digest
-	kind   tree.Kind
-	enc    encoding
-	raw    int
-	bytes  []byte
+// parseGroup reads what comes before the bytes of a group, whose objects have no
+// digests then, and returns how many bytes follow, and where they begin.
+func parseGroup(b []byte) (g frame.Group, stored, begins int, err error) {
+	bad := func() (frame.Group, int, int, error) { return g, 0, 0, damaged("a group without a header") }
+	if len(b) == 0 {
+		return bad()
+	}
+	g.Encoding = b[0]
+	at := 1
+	number := func(most uint64) (int, bool) {
+		n, size := binary.Uvarint(b[at:])
+		if size <= 0 || n > most {
+			return 0, false
+		}
+		at += size
+		return int(n), true
+	}
+	count, ok := number(frame.MaxObjects)
+	if !ok || count == 0 {
+		return bad()
+	}
+	for range count {
+		if at == len(b) {
+			return bad()
+		}
+		m := frame.Member{Kind: tree.Kind(b[at])}
+		at++
+		if m.Length, ok = number(tree.MaxList); !ok || m.Kind < tree.Chunk || m.Kind > tree.Root {
+			return bad()
+		}
+		g.Members = append(g.Members, m)
+		g.Length += m.Length
+	}
+	if stored, ok = number(tree.MaxList); !ok {
+		return bad()
+	}
+	// Only the length of the bytes is looked at.
+	if len(g.Members) > 1 && g.Length > frame.MaxGroup || frame.CheckEncoding(g.Encoding, stored, g.Length) != nil {
+		return bad()
+	}
+	return g, stored, at, nil
 }
 
 const (
-	sampleFrom = 16 << 10 // from this size on a sample is tried first
-	sampleSize = 4 << 10
-	samples    = 3
+	// keepFrom is how many bytes a group must have to be kept as it came: smaller ones
+	// are put together with others.
+	keepFrom = 64 << 10
+	// keepShare is how much of a group, as 1 of so many bytes, may be there in vain when
+	// it is kept as it came.
+	keepShare = 16
 )
 
-// codec compresses and decompresses. Its methods may be called by one goroutine.
-type codec struct {
-	enc    *zstd.Encoder
-	dec    *zstd.Decoder
-	sample []byte
-	plain  []byte
-}
-
-var codecs = sync.Pool{New: func() any {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(1<<20), zstd.WithEncoderCRC(false), zstd.WithLowerEncoderMem(true), zstd.WithAllLitEntropyCompression(true),
-		zstd.WithSingleSegment(true))
-	if err != nil {
-		panic(fmt.Sprintf("content: %v", err)) // the options are constants
-	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxMemory(tree.MaxLinks), zstd.WithDecodeAllCapLimit(true))
-	if err != nil {
-		panic(fmt.Sprintf("content: %v", err))
-	}
-	return &codec{enc: enc, dec: dec}
-}}
-
-// pays reports whether so much was saved that reading is worth the work.
-func pays(stored, raw int) bool { return stored <= raw-raw/16 }
-
-// compress appends b to dst in the encoding in which it is stored. Large objects
-// are tried on a sample, so that what cannot be compressed costs little.
-func (c *codec) compress(dst, b []byte) ([]byte, encoding) {
-	if len(b) >= sampleFrom && !c.promising(b) {
-		return append(dst, b...), encRaw
-	}
-	start := len(dst)
-	dst = c.enc.EncodeAll(b, dst)
-	if pays(len(dst)-start, len(b)) {
-		return dst, encZstd
-	}
-	return append(dst[:start], b...), encRaw
-}
-
-func (c *codec) promising(b []byte) bool {
-	total := 0
-	for i := range samples {
-		at := (len(b) - sampleSize) / (samples - 1) * i
-		c.sample = c.enc.EncodeAll(b[at:at+sampleSize], c.sample[:0])
-		total += len(c.sample)
-		if pays(len(c.sample), sampleSize) {
-			return true
-		}
-	}
-	return pays(total, samples*sampleSize)
-}
-
-// errLength says that an object does not have the length that was said.
-var errLength = errors.New("its length is not the one that is stored")
-
-// decompress appends the raw bytes of e to dst.
-func (c *codec) decompress(dst []byte, e *encoded) ([]byte, error) {
-	if e.enc == encRaw {
-		if len(e.bytes) != e.raw {
-			return dst, errLength
-		}
-		return append(dst, e.bytes...), nil
-	}
-	start := len(dst)
-	dst = slices.Grow(dst, e.raw)
-	// No more than the announced length is ever written.
-	out, err := c.dec.DecodeAll(e.bytes, dst[:start:start+e.raw])
-	if err != nil {
-		return dst, err
-	}
-	if len(out)-start != e.raw {
-		return dst, errLength
-	}
-	return out, nil
+// keeps reports whether a group of which so many bytes are wanted is kept as it is.
+// Otherwise what is wanted is taken out and put together anew.
+func keeps(encoding byte, stored, length, wanted int) bool {
+	return encoding == frame.Zstd && length >= keepFrom && length-wanted <= length/keepShare && frame.Pays(stored, length)
 }

@@ -9,7 +9,9 @@ import (
 	"slices"
 
 	"github.com/cairnstate/cairn/internal/blob"
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
 )
 
 // newID returns a random id.
@@ -45,21 +47,27 @@ type packer struct {
 // bufferSize is how much is written to a blob at a time.
 const bufferSize = 1 << 20
 
-// add stores an object.
-func (p *packer) add(ctx context.Context, e *encoded) error {
+// add stores a group. Those of its objects that are not wanted have no digest: they
+// are not in the table.
+func (p *packer) add(ctx context.Context, g *frame.Group) error {
 	if p.size == 0 {
 		p.id = newID()
 		p.buf = append(p.buf[:0], header()...)
 		p.size = packHeader
 	}
 	before := len(p.buf)
-	p.buf = appendEntry(p.buf, e)
+	p.buf = appendGroup(p.buf, g)
 	p.size += int64(len(p.buf) - before)
-	r := record{digest: e.digest, place: place{
-		offset: uint32(p.size - int64(len(e.bytes))), length: uint32(len(e.bytes)), raw: uint32(e.raw), kind: e.kind, enc: e.enc,
-	}}
-	p.raw += int64(e.raw)
-	p.records = append(p.records, r)
+	at := place{offset: uint32(p.size - int64(len(g.Bytes))), length: uint32(len(g.Bytes)), total: uint32(g.Length), enc: g.Encoding}
+	for i := range g.Members {
+		m := &g.Members[i]
+		at.raw, at.kind = uint32(m.Length), m.Kind
+		if m.Digest != (tree.Digest{}) {
+			p.raw += int64(m.Length)
+			p.records = append(p.records, record{m.Digest, at})
+		}
+		at.at += at.raw
+	}
 	if len(p.buf) >= bufferSize {
 		if err := p.write(ctx); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/meta"
+	"github.com/cairnstate/cairn/internal/tree"
 )
 
 // PackError says what is wrong with a pack.
@@ -60,38 +61,32 @@ func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (x 
 	if corrupt(err) {
 		x.damage = &PackError{row.ID, int(row.Objects), err.Error()}
 		x.whole, err = s.recover(ctx, row)
-		x.damage.Objects -= len(x.whole)
+		x.damage.Objects = max(0, x.damage.Objects-len(x.whole))
 		return x, err
 	}
 	if err != nil {
 		return x, err
 	}
-	for start := 0; start < len(all); {
-		end, size := start, int64(0)
-		for end < len(all) && (size == 0 || size+int64(all[end].length) <= spanBytes) {
-			size += int64(all[end].length)
-			end++
-		}
-		bad, err := s.copyObjects(ctx, nil, all[start:end])
+	for _, sp := range spans(all) {
+		bad, err := s.copyObjects(ctx, nil, sp.objects)
 		if err != nil {
 			return x, err
 		}
-		ill := make(map[uint32]bool, len(bad))
+		ill := make(map[tree.Digest]bool, len(bad))
 		for i := range bad {
-			ill[bad[i].offset] = true
+			ill[bad[i].digest] = true
 		}
-		for _, f := range all[start:end] {
-			if !ill[f.offset] {
+		for _, f := range sp.objects {
+			if !ill[f.digest] {
 				x.whole = append(x.whole, f)
 			}
 		}
 		x.broken = append(x.broken, bad...)
-		if err := p.wait(ctx, size); err != nil {
+		if err := p.wait(ctx, sp.size); err != nil {
 			return x, err
 		}
-		start = end
 	}
-	if err := s.frame(ctx, row); corrupt(err) {
+	if err := s.around(ctx, row); corrupt(err) {
 		x.damage = &PackError{row.ID, 0, err.Error()}
 	} else if err != nil {
 		return x, err
@@ -102,8 +97,8 @@ func (s *Store) examine(ctx context.Context, row *meta.ContentPack, p *pace) (x 
 	return x, nil
 }
 
-// frame checks what is around the objects of a pack: its header and its trailer.
-func (s *Store) frame(ctx context.Context, row *meta.ContentPack) error {
+// around checks what is around the objects of a pack: its header and its trailer.
+func (s *Store) around(ctx context.Context, row *meta.ContentPack) error {
 	first, last := make([]byte, packHeader), make([]byte, packTrailer)
 	if row.Key == "" {
 		data, err := s.cfg.Meta.ContentData(ctx, row.Org, row.ID)

@@ -2,29 +2,15 @@ package content
 
 import (
 	"bytes"
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"sync"
 
-	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-const (
-	// spanBytes bounds what is read at a time, stored or decompressed, unless one
-	// object alone has more.
-	spanBytes = 4 << 20
-	// spanGap is how much between two objects is read rather than left out.
-	spanGap = 32 << 10
-	// readers is how many reads of one Get are under way at a time.
-	readers = 4
-	// cachedObject is up to which size an object other than a chunk is kept in
-	// memory after a read.
-	cachedObject = 64 << 10
-)
+// cachedObject is up to which size an object other than a chunk is kept in memory
+// after a read.
+const cachedObject = 64 << 10
 
 // Source returns the objects of an org, from any pack that has them whole. It
 // gives only bytes that it has hashed. Who asks must have found out what the
@@ -85,7 +71,7 @@ func (f *source) Get(ctx context.Context, digests []tree.Digest, fn func(d tree.
 		missing.Digests = append(missing.Digests, lost...)
 		corrupted = append(corrupted, broken...)
 		want = want[:0]
-		err = s.read(ctx, spans(places), false, func(p *found, b []byte) error {
+		err = s.read(ctx, places, true, func(p *found, b []byte, _ bool) error {
 			if p.kind != tree.Chunk && len(b) <= cachedObject {
 				s.objects.Put(objectKey{f.org, p.digest}, bytes.Clone(b), int64(len(b)))
 			}
@@ -137,262 +123,81 @@ func (v *view) locate(ctx context.Context, digests []tree.Digest, bad map[stored
 	return places, missing, broken, nil
 }
 
-// span is a part of a pack that is read at once.
-type span struct {
-	objects []found
-	from    int64
-	size    int64
-}
+// orderedBatch is how many objects Ordered looks up at a time.
+const orderedBatch = 2048
 
-// spans puts objects together that lie near each other.
-func spans(places []found) []span {
-	slices.SortFunc(places, func(a, b found) int {
-		if c := bytes.Compare(a.id[:], b.id[:]); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.offset, b.offset)
-	})
-	var list []span
-	raw, start := int64(0), 0
-	for i := range places {
-		p := &places[i]
-		from, size := int64(p.offset), int64(p.length)
-		if n := len(list); n > 0 && places[i-1].id == p.id {
-			last := &list[n-1]
-			grown := from + size - last.from
-			if from-(last.from+last.size) <= spanGap && grown <= spanBytes && raw+int64(p.raw) <= spanBytes {
-				last.size = max(last.size, grown)
-				last.objects = places[start : i+1]
-				raw += int64(p.raw)
-				continue
-			}
-		}
-		start, raw = i, int64(p.raw)
-		list = append(list, span{objects: places[i : i+1], from: from, size: size})
-	}
-	return list
-}
-
-// Encoded is an object as it is stored, which nobody has looked into.
-type Encoded struct {
-	Digest tree.Digest
-	Kind   tree.Kind
-	Zstd   bool // Bytes are one zstd frame of it
-	Length int  // of the object
-	Bytes  []byte
-}
-
-// Encoded calls fn for each of digests, in any order but not at the same time, with
-// the object as it is stored: whoever decodes it must compare it with its digest,
-// and come back to Source for one that is another. b is valid during the call only.
-// Digests that no pack has are a *tree.MissingError, after the others.
-func (s *Store) Encoded(ctx context.Context, org meta.OrgID, digests []tree.Digest, fn func(e Encoded) error) error {
+// Ordered calls fn with each of digests, which differ, in their order, so that it does
+// not tell how they are stored. Whoever gets them must compare them with their
+// digests unless check is set, and come back with it for one that is another. b is
+// valid during the call only. A digest that no pack has is a *tree.MissingError.
+func (s *Store) Ordered(ctx context.Context, org meta.OrgID, digests []tree.Digest, check bool, fn func(d tree.Digest, b []byte) error) error {
 	ctx, done, err := s.cfg.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	for n := 0; ; n++ {
-		v, err := s.view(ctx, org)
+	for len(digests) > 0 {
+		some := digests[:min(len(digests), orderedBatch)]
+		places, err := s.places(ctx, org, some)
 		if err != nil {
 			return err
 		}
-		places, missing, _, err := v.locate(ctx, digests, nil)
-		if err != nil {
-			if n < maxRefresh && s.stale(org, err) {
-				continue
+		for start := 0; start < len(places); {
+			end, size := start, 0
+			for end < len(places) && (end == start || size+int(places[end].raw) <= spanBytes) {
+				size += int(places[end].raw)
+				end++
 			}
-			return err
-		}
-		var lost []tree.Digest
-		err = s.read(ctx, spans(places), true, func(p *found, b []byte) error {
-			return fn(Encoded{Digest: p.digest, Kind: p.kind, Zstd: p.enc == encZstd, Length: int(p.raw), Bytes: b})
-		}, func(p *found, _ error) { lost = append(lost, p.digest) })
-		switch {
-		case err != nil:
-			return err
-		case missing != nil:
-			return &tree.MissingError{Digests: missing}
-		case lost == nil:
-			return nil
-		}
-		// What cannot be read there is looked for elsewhere, and hashed.
-		return s.Source(org).Get(ctx, lost, func(d tree.Digest, b []byte) error {
-			return fn(Encoded{Digest: d, Kind: kindOf(b), Length: len(b), Bytes: b})
-		})
-	}
-}
-
-// kindOf is a kind under which so many bytes can be given.
-func kindOf(b []byte) tree.Kind {
-	if len(b) > tree.MaxChunk {
-		return tree.Recipe
-	}
-	return tree.Chunk
-}
-
-// readSpan is a span with the objects that were in it.
-type readSpan struct {
-	*span
-	plain []byte
-	ends  []int   // of the objects in plain
-	errs  []error // why an object is not whole
-	err   error   // why nothing was read
-}
-
-// buffers are for what is read and decompressed.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
-// read reads spans, some at a time, and calls give with each object that is whole,
-// and lost with each that is not. Neither is called at the same time as another.
-// Encoded objects are given as they are stored.
-func (s *Store) read(ctx context.Context, list []span, encoded bool, give func(p *found, b []byte) error, lost func(p *found, err error)) error {
-	if len(list) == 1 {
-		r := s.readSpan(ctx, &list[0], encoded)
-		return r.give(give, lost)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	todo, ready := make(chan *span), make(chan *readSpan)
-	var workers sync.WaitGroup
-	for range min(readers, len(list)) {
-		workers.Go(func() {
-			for sp := range todo {
-				r := s.readSpan(ctx, sp, encoded)
-				select {
-				case ready <- r:
-				case <-ctx.Done():
-					return
-				}
+			if err := s.window(ctx, org, places[start:end], check, fn); err != nil {
+				return err
 			}
-		})
-	}
-	go func() {
-		defer close(ready)
-		defer workers.Wait()
-		defer close(todo)
-		for i := range list {
-			select {
-			case todo <- &list[i]:
-			case <-ctx.Done():
-				return
-			}
+			start = end
 		}
-	}()
-	var first error
-	for r := range ready {
-		if first == nil {
-			if first = r.give(give, lost); first != nil {
-				cancel()
-			}
-		}
-	}
-	if first != nil {
-		return first
-	}
-	return context.Cause(ctx)
-}
-
-// give hands on what was read and releases it.
-func (r *readSpan) give(give func(*found, []byte) error, lost func(*found, error)) error {
-	defer func() {
-		if cap(r.plain) <= 2*spanBytes {
-			b := r.plain[:0]
-			buffers.Put(&b)
-		}
-	}()
-	if r.err != nil {
-		return r.err
-	}
-	start := 0
-	for i := range r.objects {
-		if r.errs[i] != nil {
-			lost(&r.objects[i], r.errs[i])
-			continue
-		}
-		if err := give(&r.objects[i], r.plain[start:r.ends[i]]); err != nil {
-			return err
-		}
-		start = r.ends[i]
+		digests = digests[len(some):]
 	}
 	return nil
 }
 
-// readSpan reads the objects of a span, and unless they are to stay encoded checks
-// them.
-func (s *Store) readSpan(ctx context.Context, sp *span, asStored bool) *readSpan {
-	r := &readSpan{span: sp, ends: make([]int, len(sp.objects)), errs: make([]error, len(sp.objects))}
-	held := buffers.Get().(*[]byte)
-	defer buffers.Put(held)
-	b, err := s.readRange(ctx, sp, held)
-	if err != nil {
-		if !corrupt(err) {
-			r.err = err
-			return r
-		}
-		for i := range r.errs {
-			r.errs[i] = err
-		}
-		return r
-	}
-	if asStored {
-		r.plain = (*buffers.Get().(*[]byte))[:0]
-		for i := range sp.objects {
-			p := &sp.objects[i]
-			at := int64(p.offset) - sp.from
-			r.plain = append(r.plain, b[at:at+int64(p.length)]...)
-			r.ends[i] = len(r.plain)
-		}
-		return r
-	}
-	total := 0
-	for i := range sp.objects {
-		total += int(sp.objects[i].raw)
-	}
-	r.plain = slices.Grow((*buffers.Get().(*[]byte))[:0], total)
-	c := codecs.Get().(*codec)
-	defer codecs.Put(c)
-	for i := range sp.objects {
-		p := &sp.objects[i]
-		at := int64(p.offset) - sp.from
-		e := encoded{kind: p.kind, enc: p.enc, raw: int(p.raw), bytes: b[at : at+int64(p.length)]}
-		start := len(r.plain)
-		out, err := c.decompress(r.plain, &e)
-		if err == nil && tree.Sum(out[start:]) != p.digest {
-			err = &tree.CorruptError{Digest: p.digest}
-		}
+// places finds a copy of each of digests, in their order.
+func (s *Store) places(ctx context.Context, org meta.OrgID, digests []tree.Digest) ([]found, error) {
+	for n := 0; ; n++ {
+		v, err := s.view(ctx, org)
 		if err != nil {
-			r.errs[i] = err
-			continue
+			return nil, err
 		}
-		r.plain, r.ends[i] = out, len(out)
+		places, missing, _, err := v.locate(ctx, digests, nil)
+		switch {
+		case err != nil && n < maxRefresh && s.stale(org, err):
+		case err != nil:
+			return nil, err
+		case missing != nil:
+			return nil, &tree.MissingError{Digests: missing}
+		default:
+			return places, nil
+		}
 	}
-	return r
 }
 
-// readRange returns the stored bytes of a span.
-func (s *Store) readRange(ctx context.Context, sp *span, held *[]byte) ([]byte, error) {
-	p := &sp.objects[0]
-	if p.inline != nil {
-		if sp.from+sp.size > int64(len(p.inline)) {
-			return nil, damaged("small pack %s ends before object %s", p.id, p.digest)
+// window reads objects and gives them in their order.
+func (s *Store) window(ctx context.Context, org meta.OrgID, places []found, check bool, fn func(d tree.Digest, b []byte) error) error {
+	got := make(map[tree.Digest][]byte, len(places))
+	keep := func(d tree.Digest, b []byte, kept bool) error {
+		if !kept {
+			b = bytes.Clone(b)
 		}
-		return p.inline[sp.from : sp.from+sp.size], nil
+		got[d] = b
+		return nil
 	}
-	o, err := s.cfg.Packs.Open(ctx, blob.Key(keyOf(p.id, packSuffix)))
-	if err != nil {
-		return nil, fmt.Errorf("read pack %s: %w", p.id, err)
+	var lost []tree.Digest
+	err := s.read(ctx, append([]found(nil), places...), check, func(p *found, b []byte, kept bool) error {
+		return keep(p.digest, b, kept)
+	}, func(p *found, _ error) { lost = append(lost, p.digest) })
+	if err == nil && lost != nil {
+		// What cannot be read there is looked for elsewhere, and hashed.
+		err = s.Source(org).Get(ctx, lost, func(d tree.Digest, b []byte) error { return keep(d, b, false) })
 	}
-	defer o.Close()
-	if sp.from+sp.size > o.Size() {
-		return nil, damaged("pack %s ends before object %s", p.id, sp.objects[len(sp.objects)-1].digest)
+	for i := 0; i < len(places) && err == nil; i++ {
+		err = fn(places[i].digest, got[places[i].digest])
 	}
-	if int64(cap(*held)) < sp.size {
-		*held = make([]byte, sp.size)
-	}
-	b := (*held)[:sp.size]
-	if err := readFull(o, b, sp.from); err != nil {
-		return nil, fmt.Errorf("read pack %s: %w", p.id, err)
-	}
-	return b, nil
+	return err
 }

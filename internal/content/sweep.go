@@ -131,7 +131,7 @@ func (m *marker) usage(ctx context.Context, res *Swept) ([]usage, error) {
 				byID[u.id] = u
 			}
 			// With what it takes in the table.
-			size := int64(r.length) + int64(digestSize+placeSize)
+			size := r.share() + int64(digestSize+placeSize)
 			u.total += size
 			res.Objects++
 			if m.live[i].has(pos) {

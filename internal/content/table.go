@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/lru"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
@@ -18,13 +19,13 @@ import (
 // with what is kept in memory; blocks of records follow, each with its own sum, so
 // that a look-up reads one.
 const (
-	indexMagic = "CIX1" // records with places
+	indexMagic = "CIX2" // records with places
 	listMagic  = "CDL1" // digests alone
 
 	tableHeader = 16 // magic, flags, three zeros, number of packs, number of records
 	digestSize  = len(tree.Digest{})
 	packIDSize  = len(meta.ContentID{})
-	placeSize   = 17 // pack, offset, length, raw length (4 each), kind and encoding
+	placeSize   = 25 // six numbers of 4 bytes, kind and encoding
 	blockLen    = 256
 	anchorSize  = 8
 	sumSize     = 4
@@ -33,22 +34,37 @@ const (
 	maxTableRecords = 1<<32 - 1
 )
 
-// encoding says how an object's bytes are stored in a pack.
-type encoding uint8
-
-const (
-	encRaw  encoding = 0
-	encZstd encoding = 1
-)
-
-// place is where an object lies.
+// place is where an object lies: in a group of objects.
 type place struct {
 	pack   uint32 // number in the table
-	offset uint32 // of its stored bytes
+	offset uint32 // of the group's stored bytes
 	length uint32 // of them
+	total  uint32 // bytes of the group when it is decoded
+	at     uint32 // where the object begins in those
 	raw    uint32 // length of the object
 	kind   tree.Kind
-	enc    encoding
+	enc    byte // of the group
+}
+
+// possible reports whether an object can lie there.
+func (p *place) possible() bool {
+	return p.total <= tree.MaxList && uint64(p.at)+uint64(p.raw) <= uint64(p.total) && p.kind >= tree.Chunk && p.kind <= tree.Root &&
+		frame.CheckEncoding(p.enc, int(p.length), int(p.total)) == nil
+}
+
+// lies reports whether two places of one pack are the same.
+func (p *place) lies(o *place) bool {
+	a, b := *p, *o
+	a.pack, b.pack = 0, 0
+	return a == b
+}
+
+// share is what the object takes of the stored bytes of its group.
+func (p *place) share() int64 {
+	if p.total == 0 {
+		return 0
+	}
+	return int64(uint64(p.length) * uint64(p.raw) / uint64(p.total))
 }
 
 // record is one line of a table.
@@ -65,17 +81,17 @@ func (r *record) compare(o *record) int {
 }
 
 func appendPlace(b []byte, p *place) []byte {
-	b = binary.BigEndian.AppendUint32(b, p.pack)
-	b = binary.BigEndian.AppendUint32(b, p.offset)
-	b = binary.BigEndian.AppendUint32(b, p.length)
-	b = binary.BigEndian.AppendUint32(b, p.raw)
-	return append(b, byte(p.kind)|byte(p.enc)<<4)
+	for _, n := range [...]uint32{p.pack, p.offset, p.length, p.total, p.at, p.raw} {
+		b = binary.BigEndian.AppendUint32(b, n)
+	}
+	return append(b, byte(p.kind)|p.enc<<4)
 }
 
 func placeAt(b []byte) place {
+	number := func(i int) uint32 { return binary.BigEndian.Uint32(b[4*i:]) }
 	return place{
-		pack: binary.BigEndian.Uint32(b), offset: binary.BigEndian.Uint32(b[4:]), length: binary.BigEndian.Uint32(b[8:]),
-		raw: binary.BigEndian.Uint32(b[12:]), kind: tree.Kind(b[16] & 15), enc: encoding(b[16] >> 4),
+		pack: number(0), offset: number(1), length: number(2), total: number(3), at: number(4), raw: number(5),
+		kind: tree.Kind(b[24] & 15), enc: b[24] >> 4,
 	}
 }
 
@@ -283,7 +299,7 @@ func (t *table) check(i int, b []byte) error {
 		r := record{digest: tree.Digest(b[at : at+digestSize])}
 		if t.width > digestSize {
 			r.place = placeAt(b[at+digestSize : at+t.width])
-			if int(r.pack) >= t.packs || r.enc > encZstd || r.raw > tree.MaxList || r.length > 2*tree.MaxList {
+			if int(r.pack) >= t.packs || !r.possible() {
 				return damaged("block %d has an impossible place", i)
 			}
 		}

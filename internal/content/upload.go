@@ -7,13 +7,14 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
 const (
-	batchBytes = 1 << 20 // of objects that one worker takes at a time
-	batchCount = 2048
+	batchBytes = 2 << 20 // of objects that one worker takes at a time, as they are
+	batchCount = 4096
 	// flushObjects is after how many objects an upload is flushed by itself, so that
 	// its memory is bounded.
 	flushObjects = 1 << 18
@@ -63,13 +64,18 @@ type Upload struct {
 	fault    error                // of a worker or the packer
 }
 
-// batch are objects on their way through a worker.
+// batch are groups on their way through a worker.
 type batch struct {
-	raw     []byte // of all of them, as they were written
-	objects []encoded
+	raw     []byte        // of all of them, as they were written
+	groups  []frame.Group // single objects are groups too
+	objects int
+	length  int   // of all when they are decoded
 	at      []int // where each begins in raw
+	members []frame.Member
+	plain   []byte // of one group
 	out     []byte
-	new     []encoded
+	new     []frame.Group
+	grouper frame.Grouper
 	ready   chan struct{}
 }
 
@@ -78,10 +84,12 @@ var batches = sync.Pool{New: func() any { return &batch{raw: make([]byte, 0, bat
 
 // release gives a batch back that the packer is done with.
 func (b *batch) release() {
-	if cap(b.raw) <= 2*batchBytes && cap(b.out) <= 2*batchBytes {
-		clear(b.objects)
+	b.grouper.Drop() // of what ended with an error
+	if max(cap(b.raw), cap(b.plain), cap(b.out)) <= 2*batchBytes {
+		clear(b.groups)
 		clear(b.new)
-		b.raw, b.objects, b.at, b.out, b.new = b.raw[:0], b.objects[:0], b.at[:0], b.out[:0], b.new[:0]
+		b.raw, b.groups, b.at, b.members, b.out, b.new = b.raw[:0], b.groups[:0], b.at[:0], b.members[:0], b.out[:0], b.new[:0]
+		b.objects, b.length = 0, 0
 		batches.Put(b)
 	}
 }
@@ -111,23 +119,21 @@ func (u *Upload) open() (err error) {
 		return fmt.Errorf("read upload %q: %w", u.id, err)
 	}
 	u.begun = err == nil
-	if u.view, err = u.store.view(u.ctx, u.org); err != nil {
-		return err
-	}
 	u.received = make(map[tree.Digest]bool)
 	return nil
 }
 
 // start begins the goroutines that receive, which end with drain.
-func (u *Upload) start() {
+func (u *Upload) start() (err error) {
+	if u.view, err = u.store.view(u.ctx, u.org); err != nil {
+		return err
+	}
 	n := u.store.workers
 	u.work, u.order, u.packed = make(chan *batch, n), make(chan *batch, n), make(chan struct{})
 	for range n {
 		u.workers.Go(func() {
-			c := codecs.Get().(*codec)
-			defer codecs.Put(c)
 			for b := range u.work {
-				if err := u.process(c, b); err != nil {
+				if err := u.process(b); err != nil {
 					u.fail(err)
 				}
 				close(b.ready)
@@ -135,6 +141,7 @@ func (u *Upload) start() {
 		})
 	}
 	go u.pack()
+	return nil
 }
 
 // pack puts the new objects of the batches into packs, in the order in which
@@ -189,36 +196,38 @@ func (u *Upload) Forget(ctx context.Context) {
 // Write takes a copy of an object. That its bytes are not those that its digest
 // names may be reported by a later call: a *tree.CorruptError.
 func (u *Upload) Write(ctx context.Context, o tree.Object) error {
-	return u.write(ctx, &encoded{digest: o.Digest, kind: o.Kind, enc: encRaw, raw: len(o.Bytes), bytes: o.Bytes})
+	m := frame.Member{Digest: o.Digest, Kind: o.Kind, Length: len(o.Bytes)}
+	return u.WriteGroup(ctx, &frame.Group{Members: []frame.Member{m}, Encoding: frame.Raw, Length: m.Length, Bytes: o.Bytes})
 }
 
-// WriteZstd is Write for an object of raw bytes that was compressed by the client.
-// What it sent is stored as it is, after a look at what it contains.
-func (u *Upload) WriteZstd(ctx context.Context, kind tree.Kind, d tree.Digest, raw int, compressed []byte) error {
-	return u.write(ctx, &encoded{digest: d, kind: kind, enc: encZstd, raw: raw, bytes: compressed})
-}
-
-func (u *Upload) write(ctx context.Context, e *encoded) error {
+// WriteGroup is Write for all objects of a group. One that the client compressed is
+// stored as it is if nearly all of it is new, after a look at what it contains.
+func (u *Upload) WriteGroup(ctx context.Context, g *frame.Group) error {
 	if err := u.usable(ctx); err != nil {
 		return err
 	}
-	if e.kind < tree.Chunk || e.kind > tree.Root || e.raw < 0 || e.raw > tree.MaxBytes(e.kind) || len(e.bytes) > tree.MaxBytes(e.kind)+64 {
-		return u.end(fmt.Errorf("object %s of kind %d with %d bytes: %w", e.digest, e.kind, e.raw, tree.ErrInvalid))
-	}
-	if u.batch == nil {
-		u.batch = batches.Get().(*batch)
-		u.batch.ready = make(chan struct{})
+	if err := g.Check(); err != nil {
+		return u.end(fmt.Errorf("%w: %w", tree.ErrInvalid, err))
 	}
 	b := u.batch
+	if b != nil && b.objects > 0 && (b.length+g.Length > batchBytes || b.objects+len(g.Members) > batchCount) {
+		if err := u.send(ctx); err != nil {
+			return err
+		}
+		b = nil
+	}
+	if b == nil {
+		b = batches.Get().(*batch)
+		b.ready = make(chan struct{})
+		u.batch = b
+	}
 	b.at = append(b.at, len(b.raw))
-	b.raw = append(b.raw, e.bytes...)
-	b.objects = append(b.objects, *e)
-	if len(b.raw) < batchBytes && len(b.objects) < batchCount {
-		return nil
-	}
-	if err := u.send(ctx); err != nil {
-		return err
-	}
+	b.raw = append(b.raw, g.Bytes...)
+	first := len(b.members)
+	b.members = append(b.members, g.Members...)
+	b.groups = append(b.groups, frame.Group{Members: b.members[first:], Encoding: g.Encoding, Length: g.Length, Bytes: g.Bytes})
+	b.objects += len(g.Members)
+	b.length += g.Length
 	u.mu.Lock()
 	n := len(u.received)
 	u.mu.Unlock()
@@ -246,11 +255,16 @@ func (u *Upload) send(ctx context.Context) error {
 		return nil
 	}
 	u.batch = nil
-	for i := range b.objects {
-		b.objects[i].bytes = b.raw[b.at[i] : b.at[i]+len(b.objects[i].bytes)]
+	members := b.members
+	for i := range b.groups {
+		g := &b.groups[i]
+		g.Bytes = b.raw[b.at[i] : b.at[i]+len(g.Bytes)]
+		g.Members, members = members[:len(g.Members)], members[len(g.Members):]
 	}
 	if u.work == nil {
-		u.start()
+		if err := u.start(); err != nil {
+			return u.end(err)
+		}
 	}
 	// The workers and the packer always come to an end: neither waits for long.
 	u.order <- b
@@ -258,72 +272,108 @@ func (u *Upload) send(ctx context.Context) error {
 	return nil
 }
 
-// process hashes the objects of a batch and encodes the new ones.
-func (u *Upload) process(c *codec, b *batch) error {
+// process hashes the objects of a batch and puts the new ones together.
+func (u *Upload) process(b *batch) error {
 	if err := u.failed(); err != nil {
 		return err
 	}
-	for i := range b.objects {
-		e := &b.objects[i]
-		raw := e.bytes
-		if e.enc == encZstd {
-			var err error
-			if c.plain, err = c.decompress(c.plain[:0], e); err != nil {
-				return &tree.CorruptError{Digest: e.digest}
-			}
-			raw = c.plain
-		}
-		if tree.Sum(raw) != e.digest {
-			return &tree.CorruptError{Digest: e.digest}
-		}
-		wanted, err := u.wanted(e)
-		if err != nil {
+	b.grouper.Give = func(g *frame.Group) error {
+		start := len(b.out)
+		b.out = append(b.out, g.Bytes...)
+		// A longer out may have moved: what was appended before keeps its array.
+		b.new = append(b.new, frame.Group{Members: slices.Clone(g.Members), Encoding: g.Encoding, Length: g.Length, Bytes: b.out[start:]})
+		return nil
+	}
+	for i := range b.groups {
+		if err := u.group(b, &b.groups[i]); err != nil {
 			return err
 		}
-		if !wanted {
-			continue
+	}
+	return b.grouper.Close()
+}
+
+// group hashes the objects of a group. Those that are not wanted lose their digest.
+func (u *Upload) group(b *batch, g *frame.Group) (err error) {
+	plain := g.Bytes
+	if g.Encoding != frame.Raw {
+		if b.plain, err = frame.Decompress(b.plain[:0], g.Encoding, g.Bytes, g.Length); err != nil {
+			return &tree.CorruptError{Digest: g.Members[0].Digest}
 		}
-		if e.enc == encZstd && pays(len(e.bytes), e.raw) {
-			b.new = append(b.new, *e)
-			continue
+		plain = b.plain
+	}
+	rest := plain
+	for i := range g.Members {
+		m := &g.Members[i]
+		if tree.Sum(rest[:m.Length]) != m.Digest {
+			return &tree.CorruptError{Digest: m.Digest}
 		}
-		start := len(b.out)
-		b.out, e.enc = c.compress(b.out, raw)
-		// A longer out may have moved: what was appended before keeps its array.
-		e.bytes = b.out[start:]
-		b.new = append(b.new, *e)
+		rest = rest[m.Length:]
+	}
+	wanted, err := u.wanted(g.Members)
+	if err != nil || wanted < 0 {
+		return err
+	}
+	if keeps(g.Encoding, len(g.Bytes), g.Length, wanted) {
+		b.new = append(b.new, *g)
+		return nil
+	}
+	rest = plain
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Digest != (tree.Digest{}) {
+			if err := b.grouper.Add(tree.Object{Kind: m.Kind, Digest: m.Digest, Bytes: rest[:m.Length]}); err != nil {
+				return err
+			}
+		}
+		rest = rest[m.Length:]
 	}
 	return nil
 }
 
-// wanted notes that an object was received and reports whether it must be stored.
-func (u *Upload) wanted(e *encoded) (bool, error) {
+// wanted notes that objects were received and takes the digests from those that need
+// not be stored. It returns how many bytes the others have, -1 if there are none.
+func (u *Upload) wanted(members []frame.Member) (bytes int, err error) {
+	fresh := make([]bool, len(members))
 	u.mu.Lock()
-	u.stored.Objects++
-	u.stored.Bytes += int64(e.raw)
-	_, seen := u.received[e.digest]
-	if !seen {
-		u.received[e.digest] = false
+	for i := range members {
+		m := &members[i]
+		u.stored.Objects++
+		u.stored.Bytes += int64(m.Length)
+		if _, seen := u.received[m.Digest]; !seen {
+			u.received[m.Digest] = false
+			fresh[i] = true
+		}
 	}
 	u.mu.Unlock()
-	if seen {
-		return false, nil
-	}
-	had, err := u.view.has(u.ctx, e.digest)
-	if corrupt(err) {
-		had, err = false, nil // what cannot be looked up is stored again
-	}
-	if err != nil {
-		return false, err
+	var had []tree.Digest
+	count := 0
+	for i := range members {
+		m := &members[i]
+		if !fresh[i] {
+			m.Digest = tree.Digest{}
+			continue
+		}
+		ok, err := u.view.has(u.ctx, m.Digest)
+		if err != nil && !corrupt(err) { // what cannot be looked up is stored again
+			return 0, err
+		}
+		if ok && err == nil {
+			had = append(had, m.Digest)
+			m.Digest = tree.Digest{}
+			continue
+		}
+		bytes, count = bytes+m.Length, count+1
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if had {
-		u.received[e.digest] = true
-	} else {
-		u.stored.New++
+	for _, d := range had {
+		u.received[d] = true
 	}
-	return !had, nil
+	u.stored.New += int64(count)
+	if count == 0 {
+		return -1, nil
+	}
+	return bytes, nil
 }
 
 // drain waits for everything that was written and ends the goroutines.
@@ -377,10 +427,6 @@ func (u *Upload) flush(ctx context.Context) error {
 	u.packer.finished = nil
 	clear(u.received)
 	u.store.wake(u.org)
-	var err error
-	if u.view, err = u.store.view(u.ctx, u.org); err != nil {
-		return u.end(err)
-	}
 	return nil
 }
 

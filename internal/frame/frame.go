@@ -1,9 +1,12 @@
-// Package frame reads and writes streams of objects as they cross the wire: one
-// frame for each, with its digest, kind and bytes, compressed where that helps.
+// Package frame puts objects together in groups that are compressed as one, and
+// reads and writes streams of groups as they cross the wire. Small files are much
+// alike: together they take half of what they take apart.
 //
-// A frame is the digest (32 bytes), the kind (1), the encoding (1), the length of
-// the bytes and that of what follows (uvarints), and the bytes so encoded: as they
-// are, or as one zstd frame whose header states their length.
+// A group on the wire is a version (1 byte), the encoding (1), the number of its
+// objects (uvarint), for each the digest (32), the kind (1) and the length
+// (uvarint), then the length of what follows (uvarint), and the bytes of all
+// objects, one after the other, so encoded: as they are, or as one zstd frame whose
+// header states their length.
 package frame
 
 import (
@@ -12,83 +15,102 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/cairnstate/cairn/internal/tree"
 )
 
-// Encodings of bytes. The numbers are sent.
+// Version of the stream.
+const Version = 1
+
+// Encodings of the bytes of a group. The numbers are sent and stored.
 const (
 	Raw  byte = 0
 	Zstd byte = 1
 )
 
+// Limits of a group. One object may be larger than MaxGroup; it is alone then.
+const (
+	MaxGroup   = 1 << 20 // bytes of a group of several objects
+	MaxObjects = 4096
+)
+
 // ErrInvalid is matched by errors about streams that no Writer wrote.
 var ErrInvalid = errors.New("invalid stream of objects")
 
-// Bytes below minCompress are sent raw, and those that lose less than a sixteenth.
-const minCompress = 128
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}
 
-var encoders = sync.OnceValue(func() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true),
-		zstd.WithAllLitEntropyCompression(true))
-	if err != nil {
-		panic(err) // the options are constants
-	}
-	return e
-})
+// Member is an object of a group.
+type Member struct {
+	Digest tree.Digest
+	Kind   tree.Kind
+	Length int
+}
 
-var decoders = sync.OnceValue(func() *zstd.Decoder {
-	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(tree.MaxList), zstd.WithDecoderConcurrency(0))
-	if err != nil {
-		panic(err)
-	}
-	return d
-})
-
-// Encoded is an object as it crosses the wire. Nothing says that its bytes are
-// those that its digest names.
-type Encoded struct {
-	Digest   tree.Digest
-	Kind     tree.Kind
+// Group are objects that are encoded together, in their order. Nothing says that
+// their bytes are those that their digests name.
+type Group struct {
+	Members  []Member
 	Encoding byte
-	Length   int // of the object
-	Bytes    []byte
+	Length   int    // of all objects
+	Bytes    []byte // so encoded
 }
 
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
-
-// Append appends the frame of o.
-func Append(b []byte, o tree.Object) []byte {
-	e := Encoded{Digest: o.Digest, Kind: o.Kind, Encoding: Raw, Length: len(o.Bytes), Bytes: o.Bytes}
-	if len(o.Bytes) < minCompress {
-		return AppendEncoded(b, e)
+// Check reports what is impossible about a group, without a look at its bytes.
+func (g *Group) Check() error {
+	if n := len(g.Members); n < 1 || n > MaxObjects {
+		return invalid("a group of %d objects", n)
 	}
-	small := scratch.Get().(*[]byte)
-	defer scratch.Put(small)
-	*small = encoders().EncodeAll(o.Bytes, (*small)[:0])
-	if len(*small) < len(o.Bytes)-len(o.Bytes)/16 {
-		e.Encoding, e.Bytes = Zstd, *small
+	total := 0
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Kind < tree.Chunk || m.Kind > tree.Root {
+			return invalid("kind %d", m.Kind)
+		}
+		if m.Length < 0 || m.Length > tree.MaxBytes(m.Kind) {
+			return invalid("an object of %d bytes, at most %d are allowed", m.Length, tree.MaxBytes(m.Kind))
+		}
+		total += m.Length
 	}
-	return AppendEncoded(b, e)
+	if total != g.Length || len(g.Members) > 1 && total > MaxGroup {
+		return invalid("a group of %d bytes", total)
+	}
+	return CheckEncoding(g.Encoding, len(g.Bytes), total)
 }
 
-// AppendEncoded appends the frame of an object that is encoded already.
-func AppendEncoded(b []byte, e Encoded) []byte {
-	b = append(b, e.Digest[:]...)
-	b = append(b, byte(e.Kind), e.Encoding)
-	b = binary.AppendUvarint(b, uint64(e.Length))
-	b = binary.AppendUvarint(b, uint64(len(e.Bytes)))
-	return append(b, e.Bytes...)
+// CheckEncoding reports whether bytes of a length can have been stored in so many.
+func CheckEncoding(encoding byte, stored, length int) error {
+	switch {
+	case encoding == Raw && stored == length, encoding == Zstd && stored > 0 && stored < length:
+		return nil
+	case encoding > Zstd:
+		return invalid("encoding %d", encoding)
+	}
+	return invalid("%d bytes in %d", length, stored)
 }
 
-// Reader reads a stream. It holds one object, and trusts nothing.
+// AppendGroup appends a group as it crosses the wire.
+func AppendGroup(b []byte, g *Group) []byte {
+	b = append(b, Version, g.Encoding)
+	b = binary.AppendUvarint(b, uint64(len(g.Members)))
+	for i := range g.Members {
+		m := &g.Members[i]
+		b = append(b, m.Digest[:]...)
+		b = append(b, byte(m.Kind))
+		b = binary.AppendUvarint(b, uint64(m.Length))
+	}
+	b = binary.AppendUvarint(b, uint64(len(g.Bytes)))
+	return append(b, g.Bytes...)
+}
+
+// Reader reads a stream. It holds one group, and trusts nothing.
 type Reader struct {
-	r       *bufio.Reader
-	encoded []byte
-	decoded []byte
+	r     *bufio.Reader
+	group Group
+	plain []byte
+	next  int // of the members of group
+	at    int // where it begins in plain
 }
 
 // NewReader returns a Reader of r.
@@ -97,61 +119,103 @@ func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 6
 // Next returns the next object, whose bytes are those that its digest names and
 // valid until the call after. It returns io.EOF at the end of the stream,
 // io.ErrUnexpectedEOF where it is cut off, and *tree.CorruptError for an object
-// with other bytes.
+// with other bytes, after which the one behind it may be read.
 func (r *Reader) Next() (o tree.Object, err error) {
-	if o, err = r.Unchecked(); err == nil && tree.Sum(o.Bytes) != o.Digest {
-		err = &tree.CorruptError{Digest: o.Digest}
+	if r.next == len(r.group.Members) {
+		g, err := r.Group()
+		if err != nil {
+			return o, err
+		}
+		if r.plain, err = Decompress(r.plain[:0], g.Encoding, g.Bytes, g.Length); err != nil {
+			r.group.Members, r.next = r.group.Members[:0], 0
+			return o, err
+		}
+		r.next, r.at = 0, 0
 	}
-	return o, err
+	m := r.group.Members[r.next]
+	o = tree.Object{Kind: m.Kind, Digest: m.Digest, Bytes: r.plain[r.at : r.at+m.Length]}
+	r.next, r.at = r.next+1, r.at+m.Length
+	if tree.Sum(o.Bytes) != o.Digest {
+		return o, &tree.CorruptError{Digest: o.Digest}
+	}
+	return o, nil
 }
 
-// Unchecked is Next for a caller that compares bytes and digest itself.
-func (r *Reader) Unchecked() (o tree.Object, err error) {
-	e, err := r.Encoded()
+// Group returns the next group as it came, valid until the call after. What it says
+// of itself is possible; nothing else was looked at.
+func (r *Reader) Group() (*Group, error) {
+	g := &r.group
+	g.Members, r.next = g.Members[:0], 0
+	err := r.read(g)
 	if err != nil {
-		return o, err
+		g.Members = g.Members[:0]
+		return nil, err
 	}
-	o = tree.Object{Kind: e.Kind, Digest: e.Digest}
-	o.Bytes, err = r.decode(e)
-	return o, err
+	r.next = len(g.Members) // Next goes on behind it
+	return g, nil
 }
 
-// Encoded returns the next object as it came. What it says of itself is within the
-// limits of its kind; nothing else was looked at.
-func (r *Reader) Encoded() (e Encoded, err error) {
-	if _, err := io.ReadFull(r.r, e.Digest[:]); err != nil {
-		return e, err
-	}
-	kind, err := r.r.ReadByte()
+func (r *Reader) read(g *Group) error {
+	version, err := r.r.ReadByte()
 	if err != nil {
-		return e, cut(err)
+		return err
 	}
-	if e.Encoding, err = r.r.ReadByte(); err != nil {
-		return e, cut(err)
+	if version != Version {
+		return invalid("a group of version %d, this program knows version %d", version, Version)
 	}
-	if e.Kind = tree.Kind(kind); e.Kind < tree.Chunk || e.Kind > tree.Root {
-		return e, fmt.Errorf("%w: kind %d", ErrInvalid, kind)
+	if g.Encoding, err = r.r.ReadByte(); err != nil {
+		return cut(err)
 	}
-	length, err := binary.ReadUvarint(r.r)
+	count, err := r.number(MaxObjects)
 	if err != nil {
-		return e, cut(err)
+		return err
 	}
-	size, err := binary.ReadUvarint(r.r)
+	g.Length = 0
+	for range count {
+		var m Member
+		if _, err := io.ReadFull(r.r, m.Digest[:]); err != nil {
+			return cut(err)
+		}
+		kind, err := r.r.ReadByte()
+		if err != nil {
+			return cut(err)
+		}
+		m.Kind = tree.Kind(kind)
+		if m.Length, err = r.number(tree.MaxList); err != nil {
+			return err
+		}
+		g.Length += m.Length
+		g.Members = append(g.Members, m)
+	}
+	stored, err := r.number(tree.MaxList)
 	if err != nil {
-		return e, cut(err)
+		return err
 	}
-	if most := uint64(tree.MaxBytes(e.Kind)); length > most || size > most {
-		return e, fmt.Errorf("%w: an object of %d bytes, at most %d are allowed", ErrInvalid, max(length, size), most)
+	// A group that is impossible is refused before its bytes are read.
+	g.Bytes = g.Bytes[:0]
+	if err := CheckEncoding(g.Encoding, stored, g.Length); err != nil {
+		return err
 	}
-	e.Length = int(length)
-	if r.encoded, err = fill(r.r, r.encoded, int(size)); err != nil {
-		return e, cut(err)
+	if g.Bytes, err = fill(r.r, g.Bytes, stored); err != nil {
+		return cut(err)
 	}
-	e.Bytes = r.encoded
-	return e, nil
+	return g.Check()
 }
 
-// cut says that a stream ends within a frame.
+// number reads a number that is not larger than most.
+func (r *Reader) number(most int) (int, error) {
+	n, err := binary.ReadUvarint(r.r)
+	if err != nil {
+		return 0, cut(err)
+	}
+	if n > uint64(most) {
+		return 0, invalid("a length of %d, at most %d are allowed", n, most)
+	}
+	return int(n), nil
+}
+
+// cut says that a stream ends within a group. A number that does not end is no
+// stream at all.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -164,7 +228,6 @@ const step = 1 << 20
 
 // fill reads n bytes into b, which grows with what arrives.
 func fill(r io.Reader, b []byte, n int) ([]byte, error) {
-	b = b[:0]
 	for len(b) < n {
 		at := len(b)
 		if to := min(n, at+step); to <= cap(b) {
@@ -177,27 +240,4 @@ func fill(r io.Reader, b []byte, n int) ([]byte, error) {
 		}
 	}
 	return b, nil
-}
-
-func (r *Reader) decode(e Encoded) ([]byte, error) {
-	switch e.Encoding {
-	case Raw:
-		if len(e.Bytes) != e.Length {
-			return nil, fmt.Errorf("%w: raw bytes of another length", ErrInvalid)
-		}
-		return e.Bytes, nil
-	case Zstd:
-		// The header bounds what is decoded: a bomb is refused before it goes off.
-		var h zstd.Header
-		if err := h.Decode(e.Bytes); err != nil || !h.HasFCS || h.FrameContentSize != uint64(e.Length) {
-			return nil, fmt.Errorf("%w: compressed bytes of another length", ErrInvalid)
-		}
-		b, err := decoders().DecodeAll(e.Bytes, r.decoded[:0])
-		if err != nil || len(b) != e.Length {
-			return nil, fmt.Errorf("%w: bytes that cannot be decompressed", ErrInvalid)
-		}
-		r.decoded = b
-		return b, nil
-	}
-	return nil, fmt.Errorf("%w: encoding %d", ErrInvalid, e.Encoding)
 }

@@ -46,7 +46,7 @@ var layers = map[string][]string{
 	"internal/webhook":           {"internal/events", "internal/meta", "internal/netguard", "internal/secret", "internal/git/refname"},
 	"internal/lru":               {},
 	"internal/odb":               {"internal/lru", "internal/blob", "internal/meta", "internal/git/object", "internal/git/pack", "internal/git/delta"},
-	"internal/content":           {"internal/blob", "internal/lru", "internal/meta", "internal/tree"},
+	"internal/content":           {"internal/blob", "internal/frame", "internal/lru", "internal/meta", "internal/tree"},
 	"internal/graph":             {"internal/odb", "internal/meta", "internal/git/object", "internal/git/pack"},
 	"internal/secret":            {},
 	"internal/netguard":          {},
