@@ -196,6 +196,9 @@ type GetObjects struct {
 	// Check has the server compare the bytes with their digests, and look for another copy where they differ. Without it
 	// the client does, and asks again.
 	Check bool `json:"check,omitempty"`
+	// Compress has the server compress what it answers, in its own way whatever a client sent: worth it where the network is
+	// slower than a processor. Without it the bytes come as they are.
+	Compress bool `json:"compress,omitempty"`
 }
 
 // Blob asks for the bytes with a SHA-256, or puts them.

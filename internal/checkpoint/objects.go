@@ -104,7 +104,7 @@ func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r
 	r, end := e.within(ctx, c, up, r)
 	defer end()
 	for frames := frame.NewReader(r); ; {
-		o, err := frames.Encoded()
+		g, err := frames.Group()
 		if err == io.EOF {
 			break
 		}
@@ -112,7 +112,7 @@ func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r
 			return content.Stored{}, fmt.Errorf("%w: it ends within an object", frame.ErrInvalid)
 		}
 		if err == nil {
-			err = write(ctx, up, o)
+			err = up.WriteGroup(ctx, g)
 		}
 		if err != nil {
 			up.Forget(context.WithoutCancel(ctx))
@@ -124,17 +124,6 @@ func (e *Engine) Receive(ctx context.Context, c Caller, thread, upload string, r
 		up.Forget(context.WithoutCancel(ctx))
 	}
 	return stored, full(badObject(err))
-}
-
-// write stores an object as it came: the upload checks it.
-func write(ctx context.Context, up *content.Upload, o frame.Encoded) error {
-	switch {
-	case o.Encoding == frame.Zstd:
-		return up.WriteZstd(ctx, o.Kind, o.Digest, o.Length, o.Bytes)
-	case o.Encoding == frame.Raw && len(o.Bytes) == o.Length:
-		return up.Write(ctx, tree.Object{Kind: o.Kind, Digest: o.Digest, Bytes: o.Bytes})
-	}
-	return fmt.Errorf("%w: encoding %d of %d bytes for %d", frame.ErrInvalid, o.Encoding, len(o.Bytes), o.Length)
 }
 
 // badObject says that an object's bytes are not what its digest names.
@@ -195,18 +184,9 @@ func (e *Engine) Store(ctx context.Context, org meta.OrgID, thread, upload strin
 	return err
 }
 
-// Encoded gives objects of an org as they are stored, for whoever compares them with
-// their digests. Who asks must have found out what the caller may see.
-func (e *Engine) Encoded(ctx context.Context, org meta.OrgID, digests []tree.Digest, fn func(f frame.Encoded) error) error {
-	return e.cfg.Content.Encoded(ctx, org, digests, func(o content.Encoded) error {
-		// As which kind it is stored tells who sent it first.
-		f := frame.Encoded{Digest: o.Digest, Kind: tree.Chunk, Encoding: frame.Raw, Length: o.Length, Bytes: o.Bytes}
-		if o.Length > tree.MaxChunk {
-			f.Kind = tree.Recipe
-		}
-		if o.Zstd {
-			f.Encoding = frame.Zstd
-		}
-		return fn(f)
-	})
+// Ordered gives objects of an org in the order of digests, compared with them if check
+// is set. Who asks must have found out what the caller may see; neither the order nor
+// the bytes tell who sent them first.
+func (e *Engine) Ordered(ctx context.Context, org meta.OrgID, digests []tree.Digest, check bool, fn func(d tree.Digest, b []byte) error) error {
+	return e.cfg.Content.Ordered(ctx, org, digests, check, fn)
 }

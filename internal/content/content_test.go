@@ -13,6 +13,7 @@ import (
 	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/blob/dir"
 	"github.com/cairnstate/cairn/internal/blob/mem"
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/fsx"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
@@ -210,18 +211,28 @@ func TestPackIsReadWithoutItsRow(t *testing.T) {
 	if err != nil || at != rows[0].TableAt {
 		t.Fatal(at, err)
 	}
-	c := codecs.Get().(*codec)
 	place := int64(packHeader)
 	var held []byte
-	for _, o := range objects {
-		e, n, err := entryAt(bytes.NewReader(data), place, at, &held)
+	left := objects
+	for place < at {
+		g, n, err := groupAt(bytes.NewReader(data), place, at, &held)
 		if err != nil {
 			t.Fatal(err)
 		}
 		place += n
-		if b, err := c.decompress(nil, &e); err != nil || tree.Sum(b) != o.Digest || e.kind != o.Kind {
-			t.Fatal(e.kind, err)
+		plain, err := frame.Decompress(nil, g.Encoding, g.Bytes, g.Length)
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, m := range g.Members {
+			if len(left) == 0 || tree.Sum(plain[:m.Length]) != left[0].Digest || m.Kind != left[0].Kind {
+				t.Fatalf("another object follows %d", len(objects)-len(left))
+			}
+			plain, left = plain[m.Length:], left[1:]
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("%d objects are not there", len(left))
 	}
 	if place != at {
 		t.Errorf("%d bytes follow", at-place)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cairnstate/cairn/internal/blob"
 	"github.com/cairnstate/cairn/internal/blob/mem"
+	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/meta"
 	"github.com/cairnstate/cairn/internal/tree"
 )
@@ -151,10 +152,14 @@ func TestDamageIsHealed(t *testing.T) {
 // TestReadsUseEveryCopy reads an object whose first copy is damaged.
 func TestReadsUseEveryCopy(t *testing.T) {
 	w := newWorldOn(t, mem.New(), Config{InlineLimit: 1})
-	o, others := chunkOf(text(1, 5000)), []tree.Object{chunkOf(text(2, 500)), chunkOf(text(3, 500))}
+	o, others := chunkOf(text(1, 300<<10)), []tree.Object{chunkOf(text(2, 500)), chunkOf(text(3, 500))}
 	u1, err1 := w.Begin(w.ctx, w.org, "t", "1")
 	u2, err2 := w.Begin(w.ctx, w.org, "t", "2")
 	if err := errors.Join(err1, err2, u1.Write(w.ctx, o), u1.Write(w.ctx, others[0]), u2.Write(w.ctx, o), u2.Write(w.ctx, others[1])); err != nil {
+		t.Fatal(err)
+	}
+	// Both look what there is before either has stored anything.
+	if err := errors.Join(u1.send(w.ctx), u2.send(w.ctx)); err != nil {
 		t.Fatal(err)
 	}
 	for _, u := range []*Upload{u1, u2} {
@@ -283,23 +288,24 @@ func (w *world) packOf(key string) meta.ContentPack {
 func TestRefusedObjects(t *testing.T) {
 	w := newWorldOn(t, mem.New(), Config{})
 	good := chunkOf(text(1, 500))
-	c := codecs.Get().(*codec)
-	compressed, _ := c.compress(nil, good.Bytes)
+	compressed, _ := frame.Compress(nil, good.Bytes)
+	group := func(d tree.Digest, length int, b []byte) func(u *Upload) error {
+		g := &frame.Group{Members: []frame.Member{{Digest: d, Kind: tree.Chunk, Length: length}}, Encoding: frame.Zstd, Length: length, Bytes: b}
+		return func(u *Upload) error { return u.WriteGroup(w.ctx, g) }
+	}
 	for name, send := range map[string]func(u *Upload) error{
 		"other bytes": func(u *Upload) error {
 			return u.Write(w.ctx, tree.Object{Kind: tree.Chunk, Digest: good.Digest, Bytes: []byte("x")})
 		},
-		"no kind":   func(u *Upload) error { return u.Write(w.ctx, tree.Object{Digest: good.Digest, Bytes: good.Bytes}) },
-		"too large": func(u *Upload) error { return u.Write(w.ctx, chunkOf(make([]byte, tree.MaxChunk+1))) },
-		"not zstd":  func(u *Upload) error { return u.WriteZstd(w.ctx, tree.Chunk, good.Digest, len(good.Bytes), good.Bytes) },
-		"longer": func(u *Upload) error {
-			return u.WriteZstd(w.ctx, tree.Chunk, good.Digest, len(good.Bytes)-1, compressed)
-		},
-		"shorter": func(u *Upload) error {
-			return u.WriteZstd(w.ctx, tree.Chunk, good.Digest, len(good.Bytes)+1, compressed)
-		},
-		"another's sum": func(u *Upload) error {
-			return u.WriteZstd(w.ctx, tree.Chunk, tree.Digest{1}, len(good.Bytes), compressed)
+		"no kind":       func(u *Upload) error { return u.Write(w.ctx, tree.Object{Digest: good.Digest, Bytes: good.Bytes}) },
+		"too large":     func(u *Upload) error { return u.Write(w.ctx, chunkOf(make([]byte, tree.MaxChunk+1))) },
+		"not zstd":      group(good.Digest, len(good.Bytes)+1, good.Bytes),
+		"longer":        group(good.Digest, len(good.Bytes)-1, compressed),
+		"shorter":       group(good.Digest, len(good.Bytes)+1, compressed),
+		"another's sum": group(tree.Digest{1}, len(good.Bytes), compressed),
+		"two frames":    group(good.Digest, len(good.Bytes), append(bytes.Clone(compressed), 0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0)),
+		"lengths that do not add up": func(u *Upload) error {
+			return u.WriteGroup(w.ctx, &frame.Group{Members: []frame.Member{{Digest: good.Digest, Kind: tree.Chunk, Length: 7}}, Length: 8, Bytes: good.Bytes[:8]})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -333,7 +339,7 @@ func TestRefusedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer u.Close()
-	if err := u.WriteZstd(w.ctx, tree.Chunk, good.Digest, len(good.Bytes), compressed); err != nil {
+	if err := group(good.Digest, len(good.Bytes), compressed)(u); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := u.Flush(w.ctx); err != nil || s.Bytes != int64(len(good.Bytes)) {

@@ -108,14 +108,19 @@ func (w *Writer) Add(o tree.Object) { _ = w.grouper.Add(o) } // Give has no erro
 // Len is how many bytes the stream has, without what is in groups that are not full.
 func (w *Writer) Len() int { return len(w.b) }
 
-// Finish ends the groups that are not full and returns the stream. What is added
-// after it makes a stream that is appended to b.
-func (w *Writer) Finish(b []byte) []byte {
+// Finish ends the groups that are not full and returns the stream, which is valid
+// until Reset.
+func (w *Writer) Finish() []byte {
 	_ = w.grouper.Close()
-	out := w.b
-	w.b = b
-	return out
+	return w.b
 }
+
+// Bytes returns what Len counts, valid until Reset.
+func (w *Writer) Bytes() []byte { return w.b }
+
+// Reset forgets the bytes of the stream, but not what is in groups that are not full:
+// what is written then goes on behind them.
+func (w *Writer) Reset() { w.b = w.b[:0] }
 
 // Append appends a stream of objects.
 func Append(b []byte, objects ...tree.Object) []byte {
@@ -123,5 +128,5 @@ func Append(b []byte, objects ...tree.Object) []byte {
 	for _, o := range objects {
 		w.Add(o)
 	}
-	return w.Finish(nil)
+	return w.Finish()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/cairnstate/cairn/api"
 	"github.com/cairnstate/cairn/internal/auth"
@@ -54,9 +55,12 @@ func (c *call) putObjects(q api.PutObjects) (api.StoredObjects, error) {
 	return api.StoredObjects{Objects: stored.Objects, Bytes: stored.Bytes}, service.ThreadError(err)
 }
 
-// getBatch is how many objects one read of a download asks for.
-const getBatch = 512
+// sendFrom is after how many bytes a part of a download is sent.
+const sendFrom = 1 << 20
 
+// getObjects streams objects in groups. What comes back depends on what was asked for
+// and on nothing else: not on who sent an object first, how it was compressed, or what
+// it is stored with.
 func (c *call) getObjects(q api.GetObjects) error {
 	list, err := digests(q.Digests)
 	if err == nil {
@@ -69,41 +73,47 @@ func (c *call) getObjects(q api.GetObjects) error {
 	if err := e.CheckKnown(c.ctx, org, q.Thread, q.Upload, list); err != nil {
 		return service.ThreadError(err)
 	}
+	list = distinct(list)
 	c.body.drain()
 	c.header().Set("Content-Type", api.ObjectsType)
 	c.header().Set("Cache-Control", "no-store")
-	var buf []byte
-	for at := 0; at < len(list); at += getBatch {
-		some := list[at:min(at+getBatch, len(list))]
-		var err error
-		if q.Check {
-			err = tree.Fetch(c.ctx, e.Source(org), some, func(d tree.Digest, b []byte) error {
-				// The kind is of no use to the receiver, who knows what it asked for.
-				buf = frame.Append(buf[:0], tree.Object{Kind: sizeKind(len(b)), Digest: d, Bytes: b})
-				_, err := c.Write(buf)
-				return err
-			})
-		} else {
-			err = e.Encoded(c.ctx, org, some, func(f frame.Encoded) error {
-				buf = frame.AppendEncoded(buf[:0], f)
-				_, err := c.Write(buf)
-				return err
-			})
+	w := frame.NewWriter(nil, !q.Compress)
+	err = e.Ordered(c.ctx, org, list, q.Check, func(d tree.Digest, b []byte) error {
+		// The kind is of no use to the receiver, who knows what it asked for.
+		w.Add(tree.Object{Kind: sizeKind(len(b)), Digest: d, Bytes: b})
+		if w.Len() < sendFrom {
+			return nil
 		}
-		if missing, ok := errors.AsType[*tree.MissingError](err); ok {
-			// Unless the thread has lost it meanwhile, it should be there.
-			if err = e.CheckKnown(c.ctx, org, q.Thread, q.Upload, list); err == nil {
-				err = checkpoint.Damage(missing)
-			}
+		_, err := c.Write(w.Bytes())
+		w.Reset()
+		return err
+	})
+	if missing, ok := errors.AsType[*tree.MissingError](err); ok {
+		// Unless the thread has lost it meanwhile, it should be there.
+		if err = e.CheckKnown(c.ctx, org, q.Thread, q.Upload, list); err == nil {
+			err = checkpoint.Damage(missing)
 		}
-		if err != nil {
-			return service.ThreadError(err)
-		}
+	}
+	if err != nil {
+		return service.ThreadError(err)
+	}
+	if rest := w.Finish(); len(rest) > 0 {
+		_, err = c.Write(rest)
 	}
 	if !c.begun {
 		c.w.WriteHeader(http.StatusOK)
 	}
-	return nil
+	return err
+}
+
+// distinct returns digests without those that come again, in their place.
+func distinct(list []tree.Digest) []tree.Digest {
+	seen := make(map[tree.Digest]struct{}, len(list))
+	return slices.DeleteFunc(list, func(d tree.Digest) bool {
+		_, again := seen[d]
+		seen[d] = struct{}{}
+		return again
+	})
 }
 
 // sizeKind is a kind under which bytes of some length can be sent.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
 
@@ -56,23 +57,23 @@ func (r *Remote) Put(ctx context.Context, at Scope, objects []Object) error {
 	if len(objects) == 0 {
 		return nil
 	}
-	body := bodies.Get().(*[]byte)
-	*body = (*body)[:0]
+	w := writers.Get().(*frame.Writer)
+	w.Reset()
 	for _, o := range objects {
-		*body = frame.Append(*body, o)
+		w.Add(o)
 	}
 	err := r.call(ctx, request{
 		method: http.MethodPost, path: threadPath(at.Thread, "/blobs"), query: url.Values{"upload": {at.Upload}}, thread: at.Thread,
-		scopes: []string{writeScope}, again: true, body: *body, kind: api.ObjectsType,
+		scopes: []string{writeScope}, again: true, body: w.Finish(), kind: api.ObjectsType,
 	}, nil)
 	if err == nil { // else something may still send it
-		bodies.Put(body)
+		writers.Put(w)
 	}
 	return err
 }
 
-// bodies are buffers of requests.
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
+// writers hold the bodies of requests.
+var writers = sync.Pool{New: func() any { return frame.NewWriter(nil, false) }}
 
 // Fetch asks for objects, and again for those that a stream that broke off did not give. See Blobs.
 func (r *Remote) Fetch(ctx context.Context, at Scope, digests []Digest, fn func(Digest, []byte) error) error {
@@ -94,14 +95,16 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 	check := false // an object came damaged: the server shall look for another copy
 	for try := 1; len(left) > 0; try++ {
 		want := make([]Digest, 0, len(left))
-		for d := range left {
-			want = append(want, d)
+		for _, d := range digests {
+			if left[d] {
+				want = append(want, d)
+			}
 		}
 		before := len(left)
 		var given error // by fn
 		err := r.open(ctx, request{
 			method: http.MethodPost, path: threadPath(at.Thread, "/blobs/get"), thread: at.Thread, scopes: []string{readScope}, again: true,
-			in: map[string]any{"digests": hexes(want), "upload": at.Upload, "check": check},
+			in: map[string]any{"digests": hexes(want), "upload": at.Upload, "check": check, "compress": !r.near()},
 		}, func(resp *http.Response) error {
 			frames := frame.NewReader(resp.Body)
 			for {
@@ -143,6 +146,13 @@ func (r *Remote) fetch(ctx context.Context, at Scope, digests []Digest, fn func(
 		}
 	}
 	return nil
+}
+
+// near reports whether the server is on this machine, where bytes cost less than to compress them.
+func (r *Remote) near() bool {
+	host := r.client.BaseURL().Hostname()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // whole writes the bytes of a key to w. An answer that breaks off is an error, and what was written is part of them.
