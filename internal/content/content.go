@@ -120,11 +120,11 @@ func New(cfg Config) *Store {
 	}
 	return &Store{
 		cfg:      cfg,
-		blocks:   lru.New[blockKey, []byte](cfg.CacheBytes / 8 * 3),
-		groups:   lru.New[groupKey, []byte](cfg.CacheBytes / 8),
-		tables:   lru.New[meta.ContentID, *table](cfg.CacheBytes / 8),
-		views:    lru.New[meta.OrgID, *view](cfg.CacheBytes / 8),
-		objects:  lru.New[objectKey, []byte](cfg.CacheBytes / 4),
+		blocks:   lru.New[blockKey, []byte](cfg.CacheBytes / 4),
+		groups:   lru.New[groupKey, []byte](cfg.CacheBytes / 2),
+		tables:   lru.New[meta.ContentID, *table](cfg.CacheBytes / 12),
+		views:    lru.New[meta.OrgID, *view](cfg.CacheBytes / 12),
+		objects:  lru.New[objectKey, []byte](cfg.CacheBytes / 12),
 		workers:  max(2, min(runtime.GOMAXPROCS(0), 8)),
 		due:      make(chan meta.OrgID, 1024),
 		suspects: make(chan packKey, 1024),

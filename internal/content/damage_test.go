@@ -333,6 +333,12 @@ func TestRefusedObjects(t *testing.T) {
 			}
 		})
 	}
+	// Nor does something of them go into what others send.
+	fresh := chunkOf(text(3, 50))
+	w.put("after", fresh)
+	if packs := w.packs(); len(packs) != 1 || packs[0].Objects != 1 || packs[0].RawBytes != 50 {
+		t.Errorf("stored after errors: %+v", packs)
+	}
 	// What is compressed already is taken as it is.
 	u, err := w.Begin(w.ctx, w.org, "t", "u")
 	if err != nil {

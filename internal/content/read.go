@@ -121,6 +121,7 @@ func (s *Store) read(ctx context.Context, places []found, check bool, give func(
 		for i := range group {
 			b, err := group[i].in(plain, check)
 			if err != nil {
+				s.groups.Remove(groupKey{group[i].id, group[i].offset})
 				lost(&group[i], err)
 			} else if err := give(&group[i], b, true); err != nil {
 				return err
@@ -222,37 +223,45 @@ func (s *Store) readSpan(ctx context.Context, sp *span, check bool) *readSpan {
 		var plain []byte
 		kept, bad := false, err
 		if bad == nil {
-			plain, kept, bad = r.decode(&group[0], b)
+			plain, kept, bad = s.decode(r, &group[0], b)
 		}
-		whole := bad == nil
 		for k := range group {
 			r.kept[i], r.errs[i] = kept, bad
 			if bad == nil {
 				r.bytes[i], r.errs[i] = group[k].in(plain, check)
-				whole = whole && r.errs[i] == nil
+			}
+			if r.errs[i] != nil {
+				s.groups.Remove(groupKey{group[0].id, group[0].offset})
 			}
 			i++
-		}
-		if kept && whole {
-			s.groups.Put(groupKey{group[0].id, group[0].offset}, plain, int64(len(plain)))
 		}
 	}
 	return r
 }
 
 // decode decodes the group of an object. One of several objects is kept in memory:
-// the others are often wanted next.
-func (r *readSpan) decode(p *found, b []byte) (plain []byte, kept bool, err error) {
+// the others are often wanted next, or by another read at the same time.
+func (s *Store) decode(r *readSpan, p *found, b []byte) (plain []byte, kept bool, err error) {
 	from := int64(p.offset) - r.from
 	b = b[from : from+int64(p.length)]
-	if kept = p.total != p.raw; kept {
-		plain, err = frame.Decompress(make([]byte, 0, p.total), p.enc, b, int(p.total))
-		return plain, true, err
+	if p.total == p.raw {
+		held := buffers.Get().(*[]byte)
+		*held, err = frame.Decompress((*held)[:0], p.enc, b, int(p.total))
+		r.plain = append(r.plain, held)
+		return *held, false, err
 	}
-	held := buffers.Get().(*[]byte)
-	*held, err = frame.Decompress((*held)[:0], p.enc, b, int(p.total))
-	r.plain = append(r.plain, held)
-	return *held, false, err
+	key := groupKey{p.id, p.offset}
+	got, err, _ := s.flights.Do(fmt.Sprintf("group %s %d", p.id, p.offset), func() (any, error) {
+		if plain, ok := s.groups.Get(key); ok {
+			return plain, nil
+		}
+		plain, err := frame.Decompress(make([]byte, 0, p.total), p.enc, b, int(p.total))
+		if err == nil {
+			s.groups.Put(key, plain, int64(len(plain)))
+		}
+		return plain, err
+	})
+	return got.([]byte), true, err
 }
 
 // readRange returns the stored bytes of a span.

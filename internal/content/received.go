@@ -15,9 +15,9 @@ func compareDigests(a, b tree.Digest) int { return bytes.Compare(a[:], b[:]) }
 
 const (
 	// inlineList is up to how many bytes a list of digests is a row.
-	inlineList = 16 << 10
+	inlineList = 64 << 10
 	// maxLists is after how many lists of an upload some are put together.
-	maxLists = 8
+	maxLists = 32
 )
 
 // Received are the digests that an upload has received, those also that the org

@@ -276,6 +276,70 @@ func TestKindsTellNothing(t *testing.T) {
 	}
 }
 
+// groupedBy writes a stream as a client with its own encoder does: each object alone,
+// at another level of compression, or as it is.
+func groupedBy(t *testing.T, how int, objects []tree.Object) []byte {
+	t.Helper()
+	if how == 0 {
+		return frame.Append(nil, objects...)
+	}
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithSingleSegment(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var b []byte
+	for _, o := range objects {
+		g := frame.Group{Members: []frame.Member{{Digest: o.Digest, Kind: o.Kind, Length: len(o.Bytes)}}, Length: len(o.Bytes), Bytes: o.Bytes}
+		if small := e.EncodeAll(o.Bytes, nil); how == 1 && len(small) < len(o.Bytes) {
+			g.Encoding, g.Bytes = frame.Zstd, small
+		}
+		b = frame.AppendGroup(b, &g)
+	}
+	return b
+}
+
+// TestAnswersTellNoSender has a thread send what nobody has, and what another thread has
+// sent before in other encodings, orders and uploads: what it gets back is the same.
+func TestAnswersTellNoSender(t *testing.T) {
+	for round, size := range []int{300, 3_000, 200_000} {
+		var objects []tree.Object
+		var names []string
+		for i := range 24 {
+			text := []byte(randomText(uint64(1000*round+i), size/2+i*size/20))
+			objects = append(objects, tree.Object{Kind: tree.Chunk, Digest: tree.Sum(text), Bytes: text})
+			names = append(names, objects[i].Digest.String())
+		}
+		var want [2][]byte
+		for how := range 4 {
+			own := newStack(t)
+			first, second := own.threadToken("first"), own.threadToken("second")
+			others := slices.Clone(objects)
+			if how > 0 {
+				slices.Reverse(others)
+				for i, some := range [][]tree.Object{others[:5], others[5:9], others[9:]} {
+					own.want(http.StatusOK, "POST", threadPath("first", fmt.Sprint("blobs?upload=", i)), first, string(groupedBy(t, how%3, some)), nil)
+				}
+			}
+			own.want(http.StatusOK, "POST", threadPath("second", "blobs?upload=u"), second, string(groupedBy(t, (how+1)%3, objects)), nil)
+			for i, compress := range []bool{false, true} {
+				got := own.do("POST", threadPath("second", "blobs/get"), second, map[string]any{"digests": names, "upload": "u", "compress": compress})
+				if got.status != http.StatusOK {
+					t.Fatalf("%d %s", got.status, got.body)
+				}
+				if how == 0 {
+					want[i] = got.body
+				} else if !bytes.Equal(got.body, want[i]) {
+					t.Errorf("objects of %d bytes, encoding %d, compressed %v: the answer tells of another sender", size, how, compress)
+				}
+			}
+		}
+		if len(want[1]) >= len(want[0]) {
+			t.Errorf("%d bytes compressed, %d not", len(want[1]), len(want[0]))
+		}
+	}
+}
+
 // TestThreadFloor revokes the tokens of one thread: a token for every thread that was
 // minted before gets nothing of it either.
 func TestThreadFloor(t *testing.T) {

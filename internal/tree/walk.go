@@ -28,8 +28,9 @@ type Checker interface {
 }
 
 // batch is how many objects one Get asks for. Directories have up to 4 MiB, few
-// of them more than some kilobytes.
-const batch = 256
+// of them more than some kilobytes. The fewer are visited before what lies beneath
+// them, the nearer to each other files are wanted that were stored together.
+const batch = 64
 
 // Fetch gets objects of src and gives those to fn whose bytes are what their
 // digests name. It is an error if one is not given.
