@@ -104,7 +104,7 @@ func TestSignals(t *testing.T) {
 	s.url = g.URL
 	s.write(map[string]string{"f": "1", "large": strings.Repeat("large", 1<<20)})
 	store := remote(t, server.URL, s.token)
-	for i, suffix := range []string{"/blobs/missing", "/blobs", "/checkpoints"} {
+	for i, suffix := range []string{"/threads/t", "/blobs", "/checkpoints"} {
 		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}[i%2]
 		g.shut(suffix)
 		r := s.signalled(g, sig, "capture", "--root", s.dir)
