@@ -36,7 +36,7 @@ func (o *captureFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&o.links, "outside-links", "refuse", "links that leave their root: refuse, skip, or keep their text")
 	f.StringVar(&o.conversation, "conversation", "", "keep the JSON list of messages in this `FILE` with the files")
 	f.StringVar(&o.onChanged, "on-changed", "retry", "a file that changes while it is read: retry some times, fail, or mark it")
-	f.StringVar(&o.ifBusy, "if-busy", "fail", "while another writer, or a restore, is at work: fail, skip, or wait=`TIME`")
+	f.StringVar(&o.ifBusy, "if-busy", o.ifBusy, "`WHAT` to do while another writer, or a restore, is at work: fail, skip, or wait=TIME")
 	f.BoolVar(&o.always, "always", false, "make a checkpoint also when nothing changed")
 	f.StringVar(&o.git.Repo, "git-repo", "", "record that the files belong to this `REPOSITORY`")
 	f.StringVar(&o.git.Branch, "git-branch", "", "record this `BRANCH` of it")
@@ -51,7 +51,7 @@ func (o *captureFlags) params(env Env) (p checkpoint.CaptureParams, skip bool, e
 	if p.Roots, err = o.rootList(); err != nil {
 		return p, false, err
 	}
-	if p.Policy, err = o.policyOf(env); err != nil {
+	if p.Policy, err = o.policyOf(env, p.Roots); err != nil {
 		return p, false, err
 	}
 	if p.Secrets, err = o.secretList(env); err != nil {
@@ -119,7 +119,7 @@ func (o *captureFlags) choices(p *checkpoint.CaptureParams) (skip bool, err erro
 }
 
 func newCapture(env Env) *cobra.Command {
-	var o captureFlags
+	o := captureFlags{ifBusy: "fail"}
 	cmd := &cobra.Command{
 		Use: "capture --thread T", Short: "Save the files of a workspace as a checkpoint", Args: cobra.NoArgs,
 		Long: `Save the files of one or more directories as a checkpoint, which becomes the head of
@@ -155,7 +155,7 @@ An interrupted capture (SIGINT, SIGTERM) ends with exit code 1.`,
 		}
 		if refused, ok := errors.AsType[*checkpoint.UnsupportedEntryError](err); ok {
 			offenders(env.Stderr, refused)
-			return fmt.Errorf("%d paths cannot be captured; nothing was saved", refused.Total)
+			return fmt.Errorf("%s cannot be captured; nothing was saved", counted(refused.Total, "path"))
 		}
 		if err != nil {
 			return interrupted(c.Context(), err, "the capture did not end; run it again, which goes on from whatever was saved")
@@ -191,7 +191,8 @@ func (o *captureFlags) print(env Env, c *checkpoint.Captured) error {
 	case c.Unchanged:
 		_, err = fmt.Fprintf(env.Stdout, "%s: nothing changed since\n", c.Checkpoint.ID)
 	default:
-		_, err = fmt.Fprintf(env.Stdout, "%s: %d files, %d bytes; %d bytes sent\n", c.Checkpoint.ID, c.Checkpoint.Stats.Files, c.Checkpoint.Stats.Bytes, c.Sent.Bytes)
+		_, err = fmt.Fprintf(env.Stdout, "%s: %s, %s; %s sent\n", c.Checkpoint.ID,
+			counted(c.Checkpoint.Stats.Files, "file"), counted(c.Checkpoint.Stats.Bytes, "byte"), counted(c.Sent.Bytes, "byte"))
 	}
 	if err == nil && partial {
 		err = exitError{exitPartial}
@@ -202,6 +203,7 @@ func (o *captureFlags) print(env Env, c *checkpoint.Captured) error {
 func newWatch(env Env) *cobra.Command {
 	var o captureFlags
 	interval, grace := time.Minute, 8*time.Second
+	o.ifBusy = "skip"
 	cmd := &cobra.Command{
 		Use: "watch --thread T", Short: "Capture a workspace now and then", Args: cobra.NoArgs,
 		Long: `Capture at once and then every --every, until SIGTERM or SIGINT, and once more then.
@@ -229,6 +231,9 @@ saved: the files are stale. --onto is for the first capture.`,
 func (o *captureFlags) watch(ctx context.Context, env Env, p checkpoint.CaptureParams, interval, grace time.Duration) error {
 	if interval <= 0 || grace < 0 {
 		return usagef("--every has to be above zero, --grace not below")
+	}
+	if o.ifBusy == "fail" {
+		return usagef("--if-busy fail is for cairn capture: give skip, or a time such as wait=30s")
 	}
 	var last *checkpoint.Captured
 	err := checkpoint.Every(ctx, interval, p, checkpoint.EveryOptions{

@@ -72,7 +72,7 @@ func newCheckpointList(env Env) *cobra.Command {
 			if cp.Label != "" {
 				marks += fmt.Sprintf(" %q", cp.Label)
 			}
-			fmt.Fprintf(env.Stdout, "%s  %s  %d files, %d bytes%s\n", cp.ID, cp.CreatedAt.UTC().Format(time.RFC3339), cp.Stats.Files, cp.Stats.Bytes, marks)
+			fmt.Fprintf(env.Stdout, "%s  %s  %s, %s%s\n", cp.ID, cp.CreatedAt.UTC().Format(time.RFC3339), counted(cp.Stats.Files, "file"), counted(cp.Stats.Bytes, "byte"), marks)
 		}
 		if *asJSON {
 			return printJSON(env.Stdout, map[string]any{"thread": thread, "head": orNull(head), "checkpoints": rows})
@@ -113,7 +113,7 @@ func newCheckpointShow(env Env) *cobra.Command {
 				fmt.Fprintf(env.Stdout, "%-11s %v\n", name, row[name])
 			}
 		}
-		fmt.Fprintf(env.Stdout, "%-11s %d files in %d entries, %d bytes\n", "holds", cp.Stats.Files, cp.Stats.Entries, cp.Stats.Bytes)
+		fmt.Fprintf(env.Stdout, "%-11s %s in %s, %s\n", "holds", counted(cp.Stats.Files, "file"), counted(cp.Stats.Entries, "entry"), counted(cp.Stats.Bytes, "byte"))
 		if cp.Git != nil {
 			fmt.Fprintf(env.Stdout, "%-11s %s %s %s\n", "git", cp.Git.Repo, cp.Git.Branch, cp.Git.Commit)
 		}

@@ -166,9 +166,11 @@ for checkpoints of workspaces, in one program.
 
 Exit codes: 0 done; 1 failed; 2 usage; 3 stale (something moved: stop); 4 not
 found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("cairn {{.Version}}\n")
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetIn(env.Stdin)
@@ -178,8 +180,35 @@ found; 5 denied; 6 busy (try later); 7 done, with paths left out.`,
 		newCapture(env), newRestore(env), newWatch(env), newCheckpoint(env), newThread(env),
 		newFsck(env), newAudit(env), newGC(env), newUsage(env), newDoctor(env), newVersion(env),
 	)
+	root.SetHelpCommand(newHelp(root))
 	markUsage(root)
 	return root
+}
+
+// newHelp is the help command, which knows when there is no such command.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND…]", Short: "Show what a command does", Args: cobra.ArbitraryArgs,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("unknown command %q; see cairn --help", strings.Join(args, " "))
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
+}
+
+// counted is a number of things, of which one has the name that is given.
+func counted[N int | uint64](n N, name string) string {
+	if n == 1 {
+		return "1 " + name
+	}
+	if stem, ok := strings.CutSuffix(name, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, name)
 }
 
 // markUsage makes wrong flags and arguments of every command usage errors.

@@ -394,6 +394,13 @@ func TestTokenClaims(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	m := newTerminal(t)
+	if out := m.must("--version"); out != "cairn "+version+"\n" {
+		t.Errorf("--version prints %q", out)
+	}
+	m.refused(exitUsage, `unknown command "nothing"`, "help", "nothing")
+	if out := m.must("help", "org", "key"); !strings.Contains(out, "cairn org key [command]") {
+		t.Errorf("help org key prints %q", out)
+	}
 	if out := m.must("version"); out != "cairn "+version+"\n" {
 		t.Errorf("version prints %q", out)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -64,6 +65,9 @@ without.`,
 		p.Progress = func(f checkpoint.Fetched) { shown.show("fetched", f.Objects, f.Bytes) }
 		restored, err := run(c.Context(), p)
 		shown.end()
+		if errors.Is(err, checkpoint.ErrForeignFolder) {
+			return fmt.Errorf("%w; name another directory, or give --yes", err)
+		}
 		if err != nil {
 			return interrupted(c.Context(), err, "nothing was changed; run it again")
 		}
@@ -82,7 +86,7 @@ func (o *restoreFlags) params(env Env) (p checkpoint.RestoreParams, err error) {
 	if p.Roots, err = o.rootList(); err != nil {
 		return p, err
 	}
-	if p.Policy, err = o.policyOf(env); err != nil {
+	if p.Policy, err = o.policyOf(env, p.Roots); err != nil {
 		return p, err
 	}
 	if p.Policy != nil && o.policy == "" {
@@ -142,6 +146,7 @@ func (o *restoreFlags) tell(env Env, r *checkpoint.Restored) error {
 		what = r.Checkpoint.ID
 	}
 	verb := map[bool]string{false: "restored", true: "would be restored"}[o.dryRun]
-	_, err := fmt.Fprintf(env.Stdout, "%s: %s; %d paths changed, %d removed, %d bytes written\n", what, verb, r.Changed.Total, r.Removed.Total, r.Written.Bytes)
+	_, err := fmt.Fprintf(env.Stdout, "%s: %s; %s changed, %d removed; %s with %s written\n", what, verb,
+		counted(r.Changed.Total, "path"), r.Removed.Total, counted(r.Written.Files, "file"), counted(r.Written.Bytes, "byte"))
 	return err
 }

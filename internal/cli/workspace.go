@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -99,12 +100,14 @@ func (w *workspaceFlags) rootList() (roots []checkpoint.Root, err error) {
 	return roots, nil
 }
 
-// policyOf reads the policy flags; nil where none is given.
-func (w *workspaceFlags) policyOf(env Env) (*checkpoint.Policy, error) {
-	if w.policy == "" && len(w.include)+len(w.exclude) == 0 {
+// policyOf reads the policy flags; nil where none is given. The data of a server for
+// development (CAIRN_DATA) is never part of a workspace.
+func (w *workspaceFlags) policyOf(env Env, roots []checkpoint.Root) (*checkpoint.Policy, error) {
+	exclude := append(slices.Clone(w.exclude), serverData(env, roots)...)
+	if w.policy == "" && len(w.include)+len(exclude) == 0 {
 		return nil, nil
 	}
-	p := &checkpoint.Policy{Base: first(w.policy, "default"), Include: w.include, Exclude: w.exclude}
+	p := &checkpoint.Policy{Base: first(w.policy, "default"), Include: w.include, Exclude: exclude}
 	if p.Base != "default" && p.Base != "full" {
 		b, err := env.ReadFile(p.Base)
 		if err != nil {
@@ -113,6 +116,31 @@ func (w *workspaceFlags) policyOf(env Env) (*checkpoint.Policy, error) {
 		p.Base, p.Rules = "rules", string(b)
 	}
 	return p, nil
+}
+
+// serverData returns patterns that leave the directory that CAIRN_DATA names out of
+// roots: its keys are no files to keep, and a restore would take them from the server.
+func serverData(env Env, roots []checkpoint.Root) (patterns []string) {
+	data := env.Getenv("CAIRN_DATA")
+	if data == "" {
+		return nil
+	}
+	for _, r := range roots {
+		root, err := filepath.Abs(r.Path)
+		if err != nil {
+			continue
+		}
+		if real, err := filepath.EvalSymlinks(root); err == nil {
+			root = real
+		}
+		if real, err := filepath.EvalSymlinks(data); err == nil {
+			data = real
+		}
+		if rel, err := filepath.Rel(root, data); err == nil && rel != "." && filepath.IsLocal(rel) {
+			patterns = append(patterns, "/"+strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(rel))
+		}
+	}
+	return patterns
 }
 
 // secretList reads the variables of --secret-env.
@@ -194,7 +222,7 @@ func leftOut(w io.Writer, lists ...checkpoint.List) (partial bool) {
 		}
 	}
 	if byPolicy > 0 {
-		fmt.Fprintf(w, "%d paths are excluded by the policy\n", byPolicy)
+		fmt.Fprintf(w, "excluded by the policy: %s\n", counted(byPolicy, "path"))
 	}
 	if others > named {
 		fmt.Fprintf(w, "and %d other paths were left out\n", others-named)

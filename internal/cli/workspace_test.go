@@ -27,9 +27,9 @@ func TestLeftOut(t *testing.T) {
 		says    []string
 	}{
 		"nothing":            {none, false, nil},
-		"by the policy":      {excluded, false, []string{"20000 paths are excluded by the policy"}},
-		"and one other":      {both, true, []string{"20000 paths are excluded by the policy", `left out: "r/link": a link`}},
-		"and too many of it": {many, true, []string{"20000 paths are excluded by the policy", `"r/link0"`, "and 7000 other paths were left out"}},
+		"by the policy":      {excluded, false, []string{"excluded by the policy: 20000 paths"}},
+		"and one other":      {both, true, []string{"excluded by the policy: 20000 paths", `left out: "r/link": a link`}},
+		"and too many of it": {many, true, []string{"excluded by the policy: 20000 paths", `"r/link0"`, "and 7000 other paths were left out"}},
 	} {
 		var out bytes.Buffer
 		if got := leftOut(&out, test.list); got != test.partial {

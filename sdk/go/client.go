@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"strings"
@@ -83,7 +84,9 @@ func NewClient(opts ...option.ClientOption) (*Client, error) {
 	if c.org == "" {
 		return nil, &ConfigError{Setting: "CAIRN_ORG", Problem: "is not set: a private key needs the name of its organisation"}
 	}
-	if c.key, err = loadKey(o.PrivateKey); err != nil {
+	if c.key, err = loadKey(o.PrivateKey); errors.Is(err, fs.ErrNotExist) {
+		return nil, &ConfigError{Setting: "CAIRN_PRIVATE_KEY", Problem: "is neither a key in PEM nor the path of a file"}
+	} else if err != nil {
 		return nil, &ConfigError{Setting: "CAIRN_PRIVATE_KEY", Problem: "cannot be used", Err: err}
 	}
 	return c, nil

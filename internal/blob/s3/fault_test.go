@@ -158,6 +158,7 @@ func throughProxy(tb testing.TB, choose func(r *http.Request) fault) (s3.Config,
 
 // TestStoreUnderFaults runs the whole suite while one request in five fails.
 func TestStoreUnderFaults(t *testing.T) {
+	config(t) // or skip
 	t.Parallel()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -55,6 +55,7 @@ const (
 	ErrInvalid     Code = "INVALID_REQUEST"
 	ErrDenied      Code = "DENIED"      // the token is not valid, or does not allow it
 	ErrNotFound    Code = "NOT_FOUND"   // what was asked for does not exist, or not for this token
+	ErrTooLarge    Code = "TOO_LARGE"   // it does not fit into a limit, whatever else is stored
 	ErrLimited     Code = "LIMITED"     // a quota or a rate is used up: later
 	ErrUnavailable Code = "UNAVAILABLE" // no answer, or none that can be trusted: later
 )

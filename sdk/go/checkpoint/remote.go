@@ -182,7 +182,7 @@ func (r *Remote) unreachable(err error) error {
 
 // codes are those of answers whose own code is not about checkpoints, by status.
 var codes = map[int]Code{
-	http.StatusBadRequest: ErrInvalid, http.StatusRequestEntityTooLarge: ErrInvalid,
+	http.StatusBadRequest: ErrInvalid, http.StatusRequestEntityTooLarge: ErrTooLarge,
 	http.StatusUnauthorized: ErrDenied, http.StatusForbidden: ErrDenied,
 	http.StatusNotFound:        ErrNotFound,
 	http.StatusTooManyRequests: ErrLimited, http.StatusInsufficientStorage: ErrLimited,
