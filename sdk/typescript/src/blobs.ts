@@ -18,7 +18,10 @@ export interface BlobObject extends BlobRecord {
 
 /** The blob store that TanStack's checkpoints need. Cairn removes what no checkpoint names by itself. */
 export interface BlobStore {
-  /** A blob, or null. It is in memory as a whole: take ranges of large ones. */
+  /**
+   * A blob, or null. It is in memory as a whole: take ranges of large ones. A range has at
+   * least one byte, and begins within the blob.
+   */
   get: (key: string, options?: CallOptions & { range?: { offset: number; length?: number } }) => Promise<BlobObject | null>
   /** What is known of a blob, or null. */
   head: (key: string, options?: CallOptions) => Promise<BlobRecord | null>
@@ -72,6 +75,9 @@ async function pathOf(key: string): Promise<string[]> {
 }
 
 function rangeHeader({ offset, length }: { offset: number; length?: number }): string {
+  if (!Number.isSafeInteger(offset) || offset < 0 || (length !== undefined && (!Number.isSafeInteger(length) || length < 1))) {
+    throw new RangeError(`a range has a whole offset and at least one byte, not offset ${offset} and length ${length}`)
+  }
   return `bytes=${offset}-${length === undefined ? '' : offset + length - 1}`
 }
 

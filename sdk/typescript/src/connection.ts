@@ -32,7 +32,7 @@ export interface Request<T> extends CallOptions {
   path: readonly string[]
   query?: Readonly<Record<string, string | undefined>>
   json?: unknown
-  bytes?: BodyInit
+  bytes?: Body
   /** Send a key that makes the request happen once, however often it arrives. */
   once?: boolean
   headers?: Readonly<Record<string, string>>
@@ -40,7 +40,10 @@ export interface Request<T> extends CallOptions {
   read: (answer: Answer) => Promise<T> | T
 }
 
-type Prepared<T> = Request<T> & { body: BodyInit | undefined }
+/** What fetch sends. Node's types know it by this name alone. */
+type Body = NonNullable<RequestInit['body']>
+
+type Prepared<T> = Request<T> & { body: Body | undefined }
 
 /** An answer whose body may take its time, as long as it comes on. */
 export interface Answer {
@@ -167,8 +170,15 @@ async function reached<T>(step: () => Promise<T>): Promise<T> {
   try {
     return await step()
   } catch (cause) {
-    throw new CairnError('unreachable', 'Cairn could not be reached', { retryAfterMs: 0, cause })
+    throw new CairnError('unreachable', `Cairn could not be reached: ${reason(cause)}`, { retryAfterMs: 0, cause })
   }
+}
+
+/** Why a step failed: fetch says no more than that it did, and has the reason as its cause. */
+function reason(error: unknown): string {
+  const { message, cause } = error as { message?: unknown; cause?: { message?: unknown; code?: unknown } }
+  const deepest = cause?.message || cause?.code || message
+  return typeof deepest === 'string' && deepest !== '' ? deepest : 'the network failed'
 }
 
 /** A time that is put off as long as there is progress. */
@@ -206,7 +216,7 @@ class Deadline {
 }
 
 /** How long sending a body may take, at 1 MiB a second: fetch tells no progress of that. */
-function sendingMs(body: BodyInit | undefined): number {
+function sendingMs(body: Body | undefined): number {
   if (body instanceof ReadableStream) return longestTimer
   if (body instanceof Blob) return body.size / 1_048.576
   if (body instanceof ArrayBuffer || ArrayBuffer.isView(body)) return body.byteLength / 1_048.576

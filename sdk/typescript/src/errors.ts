@@ -36,7 +36,7 @@ const passing = new Set([408, 425, 429, 502, 503, 504])
 export async function refusal(status: number, headers: Headers, body: Uint8Array): Promise<Error> {
   const told = parse(body)
   const code = typeof told.code === 'string' ? told.code : 'unexpected_answer'
-  const message = typeof told.error === 'string' ? told.error : `Cairn answered with status ${status}`
+  const message = typeof told.error === 'string' ? told.error : `what answered with status ${status} is not Cairn, or a proxy before it: see the url`
   const seconds = Number(headers.get('Retry-After'))
   const error = new CairnError(code, message, {
     status,

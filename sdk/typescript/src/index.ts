@@ -11,3 +11,5 @@ export type {
 } from './checkpoints.js'
 export type { CallOptions, ConnectionOptions } from './connection.js'
 export { CairnError } from './errors.js'
+export { createForkedTranscripts } from './transcripts.js'
+export type { ForkedTranscriptsOptions } from './transcripts.js'

@@ -1,6 +1,6 @@
 // How requests are sent, answered, repeated and given up: without a server.
 import { describe, expect, it, vi } from 'vitest'
-import { createBlobStore, createCheckpointStore, type ConnectionOptions } from '@cairnstate/tanstack-ai'
+import { createBlobStore, createCheckpointStore, createForkedTranscripts, type ConnectionOptions } from '@cairnstate/tanstack-ai'
 import { checkpoint, fileKey } from './conformance.js'
 
 interface Sent {
@@ -226,6 +226,29 @@ describe('a fork', () => {
     expect(createCheckpointStore({ ...options, messages: null })).toHaveProperty('forkFromCheckpoint')
   })
 
+  it('has its transcript from its first checkpoint until the application has one', async () => {
+    const saved: unknown[] = []
+    const kept = { loadThread: async () => saved.slice(), saveThread: async (_: string, list: unknown[]) => void saved.push(...list) }
+    const root = { ...checkpoint('2', null), reason: 'fork-root', conversation: [{ role: 'user', content: 'hi' }] }
+    const { sent, options } = scripted([answer(200, { checkpoints: [{ id: '2', kind: 'manifest', manifest: root }] })])
+    const transcripts = createForkedTranscripts({ ...options, messages: kept })
+    expect(await transcripts.loadThread('b')).toEqual(root.conversation)
+    expect(saved).toEqual(root.conversation)
+    await transcripts.saveThread('b', [{ role: 'assistant', content: 'hello' }])
+    expect(await transcripts.loadThread('b')).toEqual([...root.conversation, { role: 'assistant', content: 'hello' }])
+    expect(sent.map(({ url }) => url)).toEqual(['https://cairn.test/at/api/threads/b/checkpoints?order=asc&limit=1&manifests=true'])
+  })
+
+  it.each<[string, unknown[]]>([
+    ['has no checkpoint', []],
+    ['began without a fork', [{ id: '1', kind: 'manifest', manifest: checkpoint('1', null) }]],
+    ['was begun by cairn capture', [{ id: '1', kind: 'native' }]],
+  ])('is not where a transcript comes from when a thread %s', async (_, checkpoints) => {
+    const { options } = scripted([answer(200, { checkpoints })])
+    const messages = { loadThread: async () => [], saveThread: () => Promise.reject(new Error('nothing is to be written')) }
+    expect(await createForkedTranscripts({ ...options, messages }).loadThread('b')).toEqual([])
+  })
+
   it('is taken back when its transcript cannot be written', async () => {
     const source = { id: '1', kind: 'manifest', manifest: checkpoint('1', null) }
     const { sent, options } = scripted([answer(200, source), answer(201, { id: '2' }), answer(200, { id: '2' })])
@@ -236,5 +259,32 @@ describe('a fork', () => {
       ['POST', '/at/api/checkpoints/1/fork'],
       ['DELETE', '/at/api/threads/b/head'],
     ])
+  })
+})
+
+describe('what went wrong', () => {
+  it('is told with the reason that fetch hides', async () => {
+    const refused = Object.assign(new TypeError('fetch failed'), { cause: new Error('connect ECONNREFUSED 127.0.0.1:1') })
+    const { options } = scripted([refused, new Error('Network connection lost.')], { retries: 0 })
+    const store = createCheckpointStore(options)
+    await expect(store.getHead('a')).rejects.toThrow('Cairn could not be reached: connect ECONNREFUSED 127.0.0.1:1')
+    await expect(store.getHead('a')).rejects.toThrow('Cairn could not be reached: Network connection lost.')
+  })
+
+  it.each([302, 404, 500])('is told of an answer %i that is not of Cairn', async (status) => {
+    const { options } = scripted([new Response('<html>', { status })], { retries: 0 })
+    await expect(createCheckpointStore(options).getHead('a')).rejects.toMatchObject({ code: 'unexpected_answer', status, message: expect.stringContaining('see the url') })
+  })
+
+  it.each([
+    { offset: -1 },
+    { offset: 0.5 },
+    { offset: Number.NaN, length: 1 },
+    { offset: 0, length: 0 },
+    { offset: 0, length: 1.5 },
+  ])('is told of the range %o before anything is sent', async (range) => {
+    const { sent, options } = scripted([])
+    await expect(createBlobStore(options).get(fileKey('a'), { range })).rejects.toThrow(RangeError)
+    expect(sent).toEqual([])
   })
 })

@@ -1,7 +1,7 @@
 // The adapter against a server: blobs, and what Cairn promises beyond TanStack's rules.
 import { createHash, randomBytes } from 'node:crypto'
 import { afterEach, describe, expect, it, vi } from 'vitest'
-import { createBlobStore, createCheckpointStore } from '@cairnstate/tanstack-ai'
+import { createBlobStore, createCheckpointStore, createForkedTranscripts } from '@cairnstate/tanstack-ai'
 import { checkpoint, fileKey } from './conformance.js'
 import { freshOrg, orgWith, restart } from './world.js'
 
@@ -122,6 +122,42 @@ describe('an answer that is lost', () => {
     expect((await store.list('a')).map(({ id }) => id)).toEqual(['1'])
     expect(await store.getHead('b')).toBe('3')
     expect(lost()).toBe(2 * 10)
+  })
+})
+
+describe('an application that dies once a fork is made', () => {
+  it('finds the transcript with the fork', async () => {
+    const org = await freshOrg()
+    const kept = new Map<string, unknown[]>()
+    let alive = true
+    const dying = async (url: string, init: RequestInit) => {
+      if (!alive) throw new Error('the process is gone')
+      const answer = await (org.fetch ?? fetch)(url, init)
+      if (url.endsWith('/fork')) alive = false
+      return answer
+    }
+    const messages = {
+      loadThread: async (thread: string) => kept.get(thread) ?? [],
+      saveThread: async (thread: string, list: unknown[]) => {
+        if (!alive) throw new Error('the process is gone')
+        kept.set(thread, list)
+      },
+    }
+    const before = { ...org, fetch: dying, retries: 0 }
+    const store = createCheckpointStore({ ...before, externalBlobs: true, messages: createForkedTranscripts({ ...before, messages }) })
+    const source = { ...checkpoint('1', null), conversation: [{ role: 'user', content: 'half of it' }] }
+    await store.append({ checkpoint: source, expectedHeadId: null, writer: await store.acquireWriter('a') })
+    const writer = await store.acquireWriter('b')
+    const fork = { sourceThreadId: 'a', sourceCheckpointId: '1', destinationThreadId: 'b', destinationCheckpointId: '2', createdAt: 5, writer }
+    await expect(store.forkFromCheckpoint(fork)).rejects.toMatchObject({ code: 'unreachable' })
+    expect(kept.size).toBe(0)
+
+    alive = true
+    const transcripts = createForkedTranscripts({ ...org, messages })
+    expect(await transcripts.loadThread('b')).toEqual(source.conversation)
+    expect(kept.get('b')).toEqual(source.conversation)
+    expect(await createCheckpointStore(org).getHead('b')).toBe('2')
+    expect(await transcripts.loadThread('c')).toEqual([])
   })
 })
 

@@ -1,5 +1,5 @@
 // The rules of TanStack's checkpoint store, through the adapter.
-import { createCheckpointStore, type Message } from '@cairnstate/tanstack-ai'
+import { createCheckpointStore, createForkedTranscripts, type Message } from '@cairnstate/tanstack-ai'
 import { forkConformance, storeConformance } from './conformance.js'
 import { freshOrg } from './world.js'
 
@@ -17,5 +17,11 @@ storeConformance('Cairn, with blobs of the application', async (clock) => create
 forkConformance('Cairn', async () => {
   const messages = transcripts()
   const org = await freshOrg()
+  return { messages, store: createCheckpointStore({ ...org, externalBlobs: true, messages }) }
+})
+
+forkConformance('Cairn, with transcripts from the forks', async () => {
+  const org = await freshOrg()
+  const messages = createForkedTranscripts({ ...org, messages: transcripts() })
   return { messages, store: createCheckpointStore({ ...org, externalBlobs: true, messages }) }
 })
