@@ -259,17 +259,6 @@ func (n Node) check(entries []Entry) error {
 	return nil
 }
 
-// Entries returns all entries of one directory in order.
-func Entries(ctx context.Context, src Source, dir Node) ([]Entry, error) {
-	var all []Entry
-	err := Walk(ctx, src, []Node{dir}, func(_ Node, entries []Entry, _ func(*Entry)) error {
-		all = append(all, entries...)
-		return nil
-	})
-	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
-	return all, err
-}
-
 // Lookup returns the entry at path, which begins with the name of a root, or nil
 // where there is none. It reads one object for each name, two in large
 // directories.

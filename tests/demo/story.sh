@@ -140,7 +140,7 @@ echo "The index starts over." >C/workspace/notes.md
 status=0
 cairn_in C capture --root C/workspace >refusal 2>&1 || status=$?
 [ $status = 3 ] || { cat refusal >&2; die "the stale capture ended with status $status"; }
-show "refused: $(cut -c1-120 refusal)"
+show "refused: $(sed "s|^cairn: ||" refusal)"
 
 tell "Nothing of D's work is lost."
 cairn_in E restore --root E/workspace >/dev/null

@@ -46,9 +46,6 @@ func generate(tb testing.TB, root, name string, seed uint64, size int, second fu
 	return History{Git: repo, Name: name, Root: root}
 }
 
-// Path is the directory of the repository.
-func (h History) Path() string { return filepath.Join(h.Root, h.Name) }
-
 // historyWriter writes one fast-import stream.
 type historyWriter struct {
 	out   strings.Builder
