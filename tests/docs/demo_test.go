@@ -20,7 +20,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("the demo: %v\n%s", err, out)
 	}
 	for _, want := range []string{"A Cairn server is up", "denied by policy", "A dies", "Sandbox B", "rejected", "409 precondition_failed", "Nothing of B's work is lost",
-		"nothing changed since", "the files are back", "notes.md: Half of the index", "refused: cairn: the head of thread", "Nothing of D's work is lost"} {
+		"nothing changed since", "the files are back", "notes.md: Half of the index", "refused: the head of thread", "Nothing of D's work is lost"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the demo does not show %q", want)
 		}
