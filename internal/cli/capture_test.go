@@ -55,8 +55,16 @@ func TestServerDataIsNoWorkspace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	client = client.with("CAIRN_DATA=" + filepath.Dir(key))
-	for _, args := range [][]string{nil, {"--policy", "full"}} {
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(here, filepath.Dir(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, args := range [][]string{nil, {"--policy", "full"}, {"--policy", "full"}} {
+		client = client.with("CAIRN_DATA=" + []string{filepath.Dir(key), filepath.Dir(key), relative}[i])
 		code, _, errs := client.run(append([]string{"capture", "--thread", "t", "--root", work, "--onto", "head"}, args...)...)
 		if code != exitDone {
 			t.Fatalf("capture ends with %d: %s", code, errs)

@@ -125,22 +125,25 @@ func serverData(env Env, roots []checkpoint.Root) (patterns []string) {
 	if data == "" {
 		return nil
 	}
+	data = realPath(data)
 	for _, r := range roots {
-		root, err := filepath.Abs(r.Path)
-		if err != nil {
-			continue
-		}
-		if real, err := filepath.EvalSymlinks(root); err == nil {
-			root = real
-		}
-		if real, err := filepath.EvalSymlinks(data); err == nil {
-			data = real
-		}
-		if rel, err := filepath.Rel(root, data); err == nil && rel != "." && filepath.IsLocal(rel) {
+		if rel, err := filepath.Rel(realPath(r.Path), data); err == nil && rel != "." && filepath.IsLocal(rel) {
 			patterns = append(patterns, "/"+strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(rel))
 		}
 	}
 	return patterns
+}
+
+// realPath is where a path leads to, from the top and without links so far as it
+// exists.
+func realPath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path
 }
 
 // secretList reads the variables of --secret-env.
