@@ -94,11 +94,7 @@ token has to grant git:read on the repository, and checkpoint:write on the threa
 		case "head":
 			q.Onto = onto
 		default:
-			id, err := json.Marshal(onto)
-			if err != nil {
-				return usagef("--onto %q is no id", onto)
-			}
-			q.ExpectedHead = id
+			q.ExpectedHead, _ = json.Marshal(onto) // any string can be
 		}
 		remote, err := checkpoints(env)
 		if err != nil {
@@ -111,7 +107,7 @@ token has to grant git:read on the repository, and checkpoint:write on the threa
 		if *asJSON {
 			return printJSON(env.Stdout, done)
 		}
-		_, err = fmt.Fprintf(env.Stdout, "%s is the head of %s, with %d files\n", done.Head, visible(args[0]), done.Checkpoint.Stats.Files)
+		_, err = fmt.Fprintf(env.Stdout, "%s is the head of %s, with %s\n", done.Head, visible(args[0]), counted(int(done.Checkpoint.Stats.Files), "file"))
 		return err
 	}
 	return cmd
