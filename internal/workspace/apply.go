@@ -131,23 +131,7 @@ func (r *restore) removeIn(parent *int, name, path string, level int) error {
 		return err
 	}
 	defer func() { unix.Close(fd) }()
-	all := func() error {
-		names, err := list(fd)
-		if err != nil {
-			return err
-		}
-		for _, n := range names {
-			if err := r.removeIn(&fd, n, path+"/"+n, level+1); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if level < maxLevel {
-		err = all()
-	} else {
-		err = without(parent, &fd, all)
-	}
+	err = eachName(parent, &fd, level, func(n string) error { return r.removeIn(&fd, n, path+"/"+n, level+1) })
 	if err != nil {
 		return err
 	}

@@ -41,25 +41,11 @@ func (p *planner) remove(parent *int, name string, t target, level int) (spared 
 			return false, err
 		}
 		defer func() { unix.Close(fd) }()
-		all := func() error {
-			names, err := list(fd)
-			if err != nil {
-				return err
-			}
-			for _, n := range names {
-				s, err := p.remove(&fd, n, target{t.root, t.path + "/" + n}, level+1)
-				if err != nil {
-					return err
-				}
-				spared = spared || s
-			}
-			return nil
-		}
-		if level < maxLevel {
-			err = all()
-		} else {
-			err = without(parent, &fd, all)
-		}
+		err = eachName(parent, &fd, level, func(n string) error {
+			s, err := p.remove(&fd, n, target{t.root, t.path + "/" + n}, level+1)
+			spared = spared || s
+			return err
+		})
 		if err != nil {
 			return false, err
 		}

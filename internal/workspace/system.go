@@ -61,6 +61,28 @@ func without(dir, child *int, fn func() error) error {
 	return err
 }
 
+// eachName calls fn with the names in the directory that is open at dir and lies in
+// parent, level directories down. So deep that too many would be open, parent is
+// closed meanwhile.
+func eachName(parent, dir *int, level int, fn func(name string) error) error {
+	all := func() error {
+		names, err := list(*dir)
+		if err != nil {
+			return err
+		}
+		for _, n := range names {
+			if err := fn(n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if level < maxLevel {
+		return all()
+	}
+	return without(parent, dir, all)
+}
+
 // openFile opens a file for reading that is no link. A fifo does not block it.
 func openFile(parent int, name string) (int, error) {
 	return again(func() (int, error) {
