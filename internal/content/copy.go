@@ -125,7 +125,7 @@ func (s *Store) copyObjects(ctx context.Context, to *packer, objects []found) (b
 		case corrupt(err):
 			c.broken, err = append(c.broken, sp.objects...), nil
 		}
-		buffers.Put(held)
+		release(held)
 		if err != nil {
 			return c.broken, err
 		}
