@@ -126,17 +126,14 @@ func (e *Engine) diffKinds(ctx context.Context, org meta.OrgID, c Comparison, fn
 			return nil
 		})
 	}
-	told := fn
-	if c.To == native {
-		told = func(change tree.Change) error {
+	listed := leaves(itemsAfter(list, after))
+	if c.To == other {
+		err = mergeLeaves(files, listed, alike, fn)
+	} else {
+		err = mergeLeaves(listed, files, alike, func(change tree.Change) error {
 			change.Path = prefix + change.Path
 			return fn(change)
-		}
-	}
-	if c.To == native {
-		err = mergeLeaves(leaves(itemsAfter(list, after)), files, alike, told)
-	} else {
-		err = mergeLeaves(files, leaves(itemsAfter(list, after)), alike, told)
+		})
 	}
 	if failed != nil {
 		return failed
