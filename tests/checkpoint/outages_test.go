@@ -186,10 +186,7 @@ func (c *chain) again(ctx context.Context, do func() error) error {
 
 // grow sends and appends one more checkpoint, however often that takes.
 func (c *chain) grow(ctx context.Context, w stack.Workspace) error {
-	root, objects, err := w.Objects()
-	if err != nil {
-		return err
-	}
+	root, objects := w.Objects()
 	id, head := fmt.Sprint(c.thread, "-", len(c.ids)), ""
 	if len(c.ids) > 0 {
 		head = c.ids[len(c.ids)-1]
@@ -424,14 +421,8 @@ func fill(t *testing.T, disk, ballast string, left int64) {
 // status that is no success, or that of the append.
 func (c *chain) once(t *testing.T, s *harness.Server, token string, w stack.Workspace) int {
 	t.Helper()
-	root, objects, err := w.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var stream []byte
-	for _, o := range objects {
-		stream = frame.Append(stream, o)
-	}
+	root, objects := w.Objects()
+	stream := frame.Append(nil, objects...)
 	upload := fmt.Sprintf("u%x", rand.Uint64())
 	a, err := s.Do(nil, http.MethodPost, "/api/threads/t/blobs?upload="+upload, token, "application/vnd.cairn.objects", stream)
 	if err != nil {

@@ -177,10 +177,7 @@ func (r *races) any(rng *rand.Rand) (id, thread string) {
 func (r *races) append(ctx context.Context, remote *checkpoint.Remote, rng *rand.Rand) error {
 	thread := name(rng)
 	w := r.workspace(rng)
-	root, objects, err := w.Objects()
-	if err != nil {
-		return err
-	}
+	root, objects := w.Objects()
 	digests := make([]checkpoint.Digest, len(objects))
 	byDigest := map[checkpoint.Digest]checkpoint.Object{}
 	for i, o := range objects {
@@ -536,10 +533,7 @@ func (r *races) copy(c *checkpoint.Checkpoint, from *source) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	root, objects, err := w.Objects()
-	if err != nil {
-		r.Fatal(err)
-	}
+	root, objects := w.Objects()
 	scope := checkpoint.Scope{Thread: "t", Upload: "u"}
 	if err := remote.Put(ctx, scope, objects); err != nil {
 		r.Fatal(err)

@@ -126,10 +126,7 @@ func (w *worker) nextID() string { return w.author.Text(20)[5:20] }
 // save captures a workspace onto the head.
 func (w *worker) save(ctx context.Context, t *track, size int, conversation []byte) error {
 	f := w.files(size)
-	root, _, err := f.Objects()
-	if err != nil {
-		return err
-	}
+	root, _ := f.Objects()
 	id := strings.ReplaceAll(w.nextID(), "\n", " ")
 	return w.operate(ctx, "save", t, func(meta.RepoID) (state, error) {
 		next := state{chain: append(slices.Clone(t.now().chain), point{id, root})}
@@ -225,10 +222,8 @@ func (w *worker) drop(ctx context.Context, t *track) error {
 
 // abandon sends objects that no checkpoint names.
 func (w *worker) abandon(ctx context.Context, t *track) error {
-	_, objects, err := w.files(3 << 10).Objects()
-	if err == nil {
-		err = w.stack.Send(ctx, t.name, checkpoint.NewID(), objects)
-	}
+	_, objects := w.files(3 << 10).Objects()
+	err := w.stack.Send(ctx, t.name, checkpoint.NewID(), objects)
 	if stack.Again(err) {
 		err = nil
 	}

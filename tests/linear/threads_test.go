@@ -214,10 +214,7 @@ func newField(t *testing.T, database string, servers int) *field {
 			}
 		})
 	}
-	root, objects, err := stack.Workspace{"f": "text"}.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, objects := stack.Workspace{"f": "text"}.Objects()
 	f.root = root
 	for _, thread := range []string{"a", "b"} {
 		if err := f.clients[0].Put(t.Context(), checkpoint.Scope{Thread: thread, Upload: "u"}, objects); err != nil {

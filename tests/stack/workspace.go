@@ -5,94 +5,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/cairnstate/cairn/internal/checkpoint"
-	"github.com/cairnstate/cairn/internal/chunk"
 	"github.com/cairnstate/cairn/internal/content"
 	"github.com/cairnstate/cairn/internal/frame"
 	"github.com/cairnstate/cairn/internal/tree"
+	"github.com/cairnstate/cairn/internal/tree/treetest"
 )
-
-// rootName is the name that checkpoints know a Workspace by.
-const rootName = "w"
 
 // Workspace is what a checkpoint holds: the content of each file, by its path.
 type Workspace map[string]string
 
 // Objects returns the root object's digest, and the objects of the checkpoint that
 // a capture of the workspace makes.
-func (w Workspace) Objects() (root tree.Digest, objects []tree.Object, err error) {
-	emit := func(o tree.Object) error {
-		o.Bytes = bytes.Clone(o.Bytes)
-		objects = append(objects, o)
-		return nil
-	}
-	top, err := w.directory("", emit)
-	if err != nil {
-		return root, nil, err
-	}
-	top.Name = rootName
-	data, err := tree.EncodeRoot(&tree.Tree{Roots: []tree.Entry{top}})
-	if err != nil {
-		return root, nil, err
-	}
-	root = tree.Sum(data)
-	return root, objects, emit(tree.Object{Kind: tree.Root, Digest: root, Bytes: data})
-}
-
-// directory makes the entry of what lies beneath a prefix.
-func (w Workspace) directory(prefix string, emit func(tree.Object) error) (tree.Entry, error) {
-	names := make(map[string]bool)
-	for path := range w {
-		if rest, ok := strings.CutPrefix(path, prefix); ok {
-			name, _, _ := strings.Cut(rest, "/")
-			names[name] = true
-		}
-	}
-	b := tree.Builder{Emit: emit}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		e := tree.Entry{Type: tree.File, Mode: 0o644}
-		var err error
-		if text, ok := w[prefix+name]; ok {
-			e.Content, err = contentOf(text, emit)
-		} else {
-			e, err = w.directory(prefix+name+"/", emit)
-		}
-		e.Name = name
-		if err = errors.Join(err, b.Add(&e)); err != nil {
-			return e, err
-		}
-	}
-	d, paged, sum, err := b.Finish()
-	return tree.Entry{Type: tree.Directory, Mode: 0o755, Dir: d, Paged: paged, Summary: sum}, err
-}
-
-func contentOf(text string, emit func(tree.Object) error) (tree.Content, error) {
-	c := tree.Content{Size: uint64(len(text))}
-	if text == "" {
-		return c, nil
-	}
-	c.Sum = tree.Sum([]byte(text))
-	c.Digest = c.Sum
-	var parts []tree.Part
-	err := chunk.Split(strings.NewReader(text), func(b []byte) error {
-		o := tree.Object{Kind: tree.Chunk, Digest: tree.Sum(b), Bytes: b}
-		parts = append(parts, tree.Part{Length: uint64(len(b)), Digest: o.Digest})
-		return emit(o)
-	})
-	if err != nil || len(parts) < 2 {
-		return c, err
-	}
-	recipe, err := tree.EncodeRecipe(parts)
-	if err != nil {
-		return c, err
-	}
-	c.Digest, c.Chunked = tree.Sum(recipe), true
-	return c, emit(tree.Object{Kind: tree.Recipe, Digest: c.Digest, Bytes: recipe})
-}
+func (w Workspace) Objects() (root tree.Digest, objects []tree.Object) { return treetest.Workspace(w) }
 
 // ReadWorkspace reads all of what a root object names, each object against its
 // digest and each file against its sum.
@@ -168,10 +95,7 @@ func (s *Stack) Send(ctx context.Context, thread, upload string, objects []tree.
 // Capture sends a workspace and appends it. What a sweep has taken meanwhile is sent
 // again.
 func (s *Stack) Capture(ctx context.Context, w Workspace, n checkpoint.NewCheckpoint) (checkpoint.Appended, error) {
-	root, objects, err := w.Objects()
-	if err != nil {
-		return checkpoint.Appended{}, err
-	}
+	root, objects := w.Objects()
 	n.Root, n.Always = root, true
 	if n.Upload == "" {
 		n.Upload = checkpoint.NewID()

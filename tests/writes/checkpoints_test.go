@@ -86,11 +86,8 @@ func verdict(err error) (string, error) {
 }
 
 func (w *world) sendObjects(args []string) (string, error) {
-	_, objects, err := workspaceOf(args[2:]).Objects()
-	if err == nil {
-		err = w.stack.Send(w.ctx, args[0], args[1], objects)
-	}
-	return verdict(err)
+	_, objects := workspaceOf(args[2:]).Objects()
+	return verdict(w.stack.Send(w.ctx, args[0], args[1], objects))
 }
 
 func (w *world) saved(args []string, n checkpoint.NewCheckpoint) (string, error) {
@@ -108,17 +105,13 @@ func (w *world) talk(args []string) (string, error) {
 
 // fateful saves, with a fate for the Change that appends.
 func (w *world) fateful(fate string, args []string) (string, error) {
-	f := workspaceOf(args[3:])
-	root, objects, err := f.Objects()
-	if err != nil {
-		return "", err
-	}
+	root, objects := workspaceOf(args[3:]).Objects()
 	if err := w.stack.Send(w.ctx, args[0], "upload-"+args[1], objects); err != nil {
 		return "", err
 	}
 	w.fate = fate
 	defer func() { w.fate = "" }()
-	_, err = w.stack.Checkpoints.Append(w.ctx, stack.Caller, checkpoint.NewCheckpoint{
+	_, err := w.stack.Checkpoints.Append(w.ctx, stack.Caller, checkpoint.NewCheckpoint{
 		Thread: args[0], ID: args[1], Expected: checkpoint.Head{ID: none(args[2])}, Root: root, Upload: "upload-" + args[1],
 	})
 	return verdict(err)
@@ -129,11 +122,8 @@ func (w *world) crash(args []string) (string, error) { return w.fateful("crashed
 func (w *world) lose(args []string) (string, error) { return w.fateful("lost", args) }
 
 func (w *world) appendSent(args []string) (string, error) {
-	root, _, err := workspaceOf(args[4:]).Objects()
-	if err != nil {
-		return "", err
-	}
-	_, err = w.stack.Checkpoints.Append(w.ctx, stack.Caller, checkpoint.NewCheckpoint{
+	root, _ := workspaceOf(args[4:]).Objects()
+	_, err := w.stack.Checkpoints.Append(w.ctx, stack.Caller, checkpoint.NewCheckpoint{
 		Thread: args[0], ID: args[1], Expected: checkpoint.Head{ID: none(args[2])}, Root: root, Upload: args[3], Lease: w.leases[args[0]],
 	})
 	return verdict(err)
@@ -234,10 +224,7 @@ func (w *world) release(args []string) (string, error) {
 }
 
 func (w *world) ask(args []string) (string, error) {
-	_, objects, err := workspaceOf(args[1:]).Objects()
-	if err != nil {
-		return "", err
-	}
+	_, objects := workspaceOf(args[1:]).Objects()
 	digests := make([]tree.Digest, len(objects))
 	for i := range objects {
 		digests[i] = objects[i].Digest
