@@ -242,16 +242,21 @@ func TestRandomTreesSurvive(t *testing.T) {
 
 var errInjected = errors.New("injected")
 
-// TestEveryFailureIsCompletedByASecondRun fails each change of the file system
-// in turn: no file is ever anything but old or new, and a second run completes.
-func TestEveryFailureIsCompletedByASecondRun(t *testing.T) {
-	rng := rand.New(rand.NewPCG(testkit.Seed(t), 4))
-	m := &tree.Memory{}
+// twoTrees captures two trees made at random, and returns what they are.
+func twoTrees(t *testing.T, salt uint64) (m *tree.Memory, root, other tree.Digest, want, before map[string]string) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(testkit.Seed(t), salt))
+	m = &tree.Memory{}
 	a, b := t.TempDir(), t.TempDir()
 	edit(t, rng, a, 25)
 	edit(t, rng, b, 25)
-	root, other := capture(t, options(a), m).Root, capture(t, options(b), m).Root
-	want, before := snapshot(t, a), snapshot(t, b)
+	return m, capture(t, options(a), m).Root, capture(t, options(b), m).Root, snapshot(t, a), snapshot(t, b)
+}
+
+// TestEveryFailureIsCompletedByASecondRun fails each change of the file system
+// in turn: no file is ever anything but old or new, and a second run completes.
+func TestEveryFailureIsCompletedByASecondRun(t *testing.T) {
+	m, root, other, want, before := twoTrees(t, 4)
 	contents := map[string]bool{}
 	for _, s := range []map[string]string{want, before} {
 		for p, line := range s {
@@ -297,13 +302,7 @@ func TestEveryFailureIsCompletedByASecondRun(t *testing.T) {
 // TestARestoreThatBeganItsChangesCompletesThem ends the context at each change of
 // the file system: the tree is the old one, or whole.
 func TestARestoreThatBeganItsChangesCompletesThem(t *testing.T) {
-	rng := rand.New(rand.NewPCG(testkit.Seed(t), 6))
-	m := &tree.Memory{}
-	a, b := t.TempDir(), t.TempDir()
-	edit(t, rng, a, 25)
-	edit(t, rng, b, 25)
-	root, other := capture(t, options(a), m).Root, capture(t, options(b), m).Root
-	want, before := snapshot(t, a), snapshot(t, b)
+	m, root, other, want, before := twoTrees(t, 6)
 	dir := filepath.Join(t.TempDir(), "w")
 	completed := 0
 	for n := int64(1); ; n += 1 + n/8 {

@@ -194,18 +194,25 @@ func TestWatchThroughSignals(t *testing.T) {
 	}
 }
 
+// watching starts a watch of a sandbox with one file, and waits for its first capture.
+func (s *sandbox) watching(args ...string) (cmd *exec.Cmd, stderr *lockedBuffer) {
+	s.Helper()
+	s.write(map[string]string{"f": "1"})
+	stderr = &lockedBuffer{}
+	cmd = s.command(append([]string{"watch", "--root", s.dir}, args...)...)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		s.Fatal(err)
+	}
+	soon(s.T, "a first capture", func() bool { return strings.Contains(stderr.String(), "msg=captured") })
+	return cmd, stderr
+}
+
 // TestWatchEndsWithWhatIsNotSaved ends a watch while the server is away.
 func TestWatchEndsWithWhatIsNotSaved(t *testing.T) {
 	server := harness.Serve(t, harness.Options{})
 	s := newSandbox(t, server, "t")
-	s.write(map[string]string{"f": "1"})
-	var stderr lockedBuffer
-	cmd := s.command("watch", "--root", s.dir, "--every", "1h", "--grace", "500ms")
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	soon(t, "a first capture", func() bool { return strings.Contains(stderr.String(), "msg=captured") })
+	cmd, stderr := s.watching("--every", "1h", "--grace", "500ms")
 	server.Kill()
 	s.write(map[string]string{"f": "2"})
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -213,7 +220,7 @@ func TestWatchEndsWithWhatIsNotSaved(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 6 && code != 1 {
-		t.Errorf("the watch ended with %d: %s", code, &stderr)
+		t.Errorf("the watch ended with %d: %s", code, stderr)
 	}
 }
 
@@ -223,14 +230,7 @@ func TestWatchThroughARestart(t *testing.T) {
 	g := newGate(t, server.URL)
 	s := newSandbox(t, server, "t")
 	s.url = g.URL
-	s.write(map[string]string{"f": "1"})
-	var stderr lockedBuffer
-	cmd := s.command("watch", "--root", s.dir, "--every", "200ms", "--grace", "1m")
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	soon(t, "a first capture", func() bool { return strings.Contains(stderr.String(), "msg=captured") })
+	cmd, stderr := s.watching("--every", "200ms", "--grace", "1m")
 	server.Kill()
 	s.write(map[string]string{"f": "2"})
 	soon(t, "a failure", func() bool { return strings.Contains(stderr.String(), "capture failed") })
@@ -242,7 +242,7 @@ func TestWatchThroughARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("the watch: %v: %s", err, &stderr)
+		t.Errorf("the watch: %v: %s", err, stderr)
 	}
 	b := newSandbox(t, server, "t")
 	b.restore()
